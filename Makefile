@@ -1,0 +1,57 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# MuJoCo's software renderers; Two-Room and PushT need neither.
+APT_PACKAGES := libegl1 libosmesa6 libgl1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint bench clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/.runtime ## collect, train, plan, diagnose and report Two-Room from nothing (5 minutes on two cores)
+	$(BIN)/saltwm reproduce two-room --preset quick --out work/demo
+
+test: $(VENV)/.dev lint ## lint, types, import directions and every quick test (8 minutes on two cores)
+	$(BIN)/python -m pytest -m "not full"
+
+test-all: $(VENV)/.dev lint ## the same with the full counts of docs/promises.md
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev ## ruff, mypy, import-linter
+	@$(BIN)/ruff check saltwm tests
+	@$(BIN)/ruff format --check --quiet saltwm tests || { echo "run: $(BIN)/ruff format saltwm tests"; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache > work/lint-imports.txt 2>&1 || { cat work/lint-imports.txt; exit 1; }
+
+bench: $(VENV)/.runtime ## measure speed on an idle machine; figures are ratios within one run
+	$(BIN)/saltwm bench all --out work/bench
+
+clean: ## remove what the commands above made, the virtual environment included
+	rm -rf $(VENV) work build *.egg-info .mypy_cache .ruff_cache .hypothesis
+
+# torch first and alone: its pinned CPU build is then what every other package finds installed.
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (a few minutes, once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) torch==2.13.0
+	@$(PIP) --no-build-isolation setuptools wheel
+	@$(PIP) --no-build-isolation -e .
+	@$(MAKE) --no-print-directory renderers
+	@mkdir -p work && touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@$(PIP) --no-build-isolation -e '.[dev]'
+	@mkdir -p work && touch $@
+
+.PHONY: renderers
+renderers: ## install MuJoCo's software renderers with apt, when that is possible
+	@if ! command -v dpkg-query > /dev/null; then exit 0; fi; \
+	missing=""; for p in $(APT_PACKAGES); do dpkg-query -W -f='$${Status}' $$p 2> /dev/null | grep -q "ok installed" || missing="$$missing $$p"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing; } > /dev/null 2>&1 \
+	  || echo "MuJoCo rendering needs: apt-get install$$missing"; \
+	else echo "MuJoCo rendering needs: sudo apt-get install$$missing"; fi

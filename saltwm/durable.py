@@ -1,0 +1,267 @@
+"""The only place that writes files: whole or absent, synced, hashed, and by one writer at a time.
+
+Every file is written beside its place under a temporary name, synced, and moved over it; a directory is filled under
+a temporary name and moved as one. A crash at any moment leaves the old state or the new one, and leftovers whose name
+says so (`.tmp-...`), which the next writer removes.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from saltwm.errors import DamagedError, DiskError, LockedError, UsageError
+
+TMP_PREFIX = ".tmp-"
+MANIFEST = "manifest.json"
+_DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+
+
+def _before_step(step: str, path: Path) -> None:
+    """Called before each durable step; the fault tests replace it to crash exactly there."""
+
+
+# --- files ------------------------------------------------------------------------------------------------------
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace `path` by a file that holds `data`; readers see the old file or the new one, nothing between."""
+    path = Path(path)
+    temporary = path.with_name(f"{TMP_PREFIX}{os.getpid()}-{path.name}")
+    with _disk_errors(path, len(data)), _removed_on_failure(temporary):
+        _before_step("write", path)
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        _before_step("replace", path)
+        os.replace(temporary, path)
+        _sync_directory(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by a UTF-8 file."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace `path` by strict JSON: no NaN, no infinity, nothing that is not plain data."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def write_file(path: Path, save: Callable[[Path], object]) -> None:
+    """Replace `path` by what `save(temporary)` writes: for libraries that want a file name (images, safetensors)."""
+    path = Path(path)
+    temporary = path.with_name(f"{TMP_PREFIX}{os.getpid()}-{path.name}")
+    with _disk_errors(path, None), _removed_on_failure(temporary):
+        _before_step("write", path)
+        save(temporary)
+        sync_file(temporary)
+        _before_step("replace", path)
+        os.replace(temporary, path)
+        _sync_directory(path.parent)
+
+
+def append_json_line(path: Path, value: Any) -> None:
+    """Append one record to a JSON-lines file; a crash can cut only the last line, and readers say so."""
+    line = json.dumps(value, allow_nan=False, ensure_ascii=False) + "\n"
+    with _disk_errors(Path(path), len(line)):
+        _before_step("append", Path(path))
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line)
+
+
+def read_json(path: Path) -> Any:
+    """Strict JSON: duplicate keys, NaN and infinities are damage, and the error names the file."""
+    text = read_text(path)
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{path}: not valid JSON: {error}") from error
+
+
+def read_text(path: Path) -> str:
+    """The file's UTF-8 text."""
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise DamagedError(f"{path}: not a UTF-8 text file: {error}") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file's bytes; a missing file is a usage error."""
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such file") from error
+    except IsADirectoryError as error:
+        raise UsageError(f"{path}: is a directory, expected a file") from error
+
+
+def read_json_lines(path: Path) -> list[Any]:
+    """The records of a JSON-lines file; a half-written last line is left out, damage before it is an error."""
+    lines = read_text(path).split("\n")
+    records = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            records.append(json.loads(line, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys))
+        except (ValueError, RecursionError) as error:
+            raise DamagedError(f"{path}: line {number}: not valid JSON: {error}") from error
+    return records
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not allowed")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return result
+
+
+# --- directories ------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def publish_directory(path: Path) -> Iterator[Path]:
+    """Fill the yielded temporary directory; on success it gets a manifest of hashes and becomes `path` in one move."""
+    path = Path(path)
+    temporary = path.with_name(f"{TMP_PREFIX}{os.getpid()}-{path.name}")
+    with _disk_errors(path, None), _removed_on_failure(temporary):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        yield temporary
+        write_json(temporary / MANIFEST, file_hashes(temporary))
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                sync_file(file)
+            else:
+                _sync_directory(file)
+        _sync_directory(temporary)
+        _before_step("publish", path)
+        os.replace(temporary, path)
+        _sync_directory(path.parent)
+
+
+def file_hashes(directory: Path) -> dict[str, dict[str, Any]]:
+    """{relative path: {"bytes": size, "sha256": hex}} for every file below `directory` but its manifest."""
+    files = sorted(file for file in directory.rglob("*") if file.is_file() and file != directory / MANIFEST)
+    return {
+        file.relative_to(directory).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256(file)}
+        for file in files
+    }
+
+
+def verify_directory(directory: Path, *, hashes: bool = True) -> None:
+    """DamagedError unless the directory holds exactly the files of its manifest; `hashes=False` compares sizes only."""
+    directory = Path(directory)
+    manifest = read_json(directory / MANIFEST)
+    if not isinstance(manifest, dict):
+        raise DamagedError(f"{directory / MANIFEST}: expected an object of files")
+    present = {file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file()}
+    for name in sorted(set(manifest) - present):
+        raise DamagedError(f"{directory / name}: missing, though {MANIFEST} lists it")
+    for name in sorted(present - set(manifest) - {MANIFEST}):
+        raise DamagedError(f"{directory / name}: not listed in {MANIFEST}")
+    for name, entry in manifest.items():
+        file = directory / name
+        if not isinstance(entry, dict) or set(entry) != {"bytes", "sha256"}:
+            raise DamagedError(f"{directory / MANIFEST}: {name}: expected bytes and sha256")
+        if file.is_symlink():
+            raise DamagedError(f"{file}: is a link; a published file is never one")
+        if file.stat().st_size != entry["bytes"]:
+            raise DamagedError(f"{file}: {file.stat().st_size} bytes, expected {entry['bytes']}: truncated or altered")
+        if hashes and sha256(file) != entry["sha256"]:
+            raise DamagedError(f"{file}: its SHA-256 is not the one in {MANIFEST}: altered since it was written")
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what crashed writers left half-written here; call it only under the directory's lock."""
+    for leftover in Path(directory).glob(f"{TMP_PREFIX}*"):
+        if leftover.is_dir() and not leftover.is_symlink():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of the file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_json(value: Any) -> str:
+    """Hex digest of a value's canonical JSON: what identifies task sets, datasets and configs."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the file's bytes are on the disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _removed_on_failure(temporary: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _disk_errors(path: Path, size: int | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_ERRNOS:
+            raise
+        wanted = "" if size is None else f" {size} bytes"
+        raise DiskError(f"{path}: cannot write{wanted}: {os.strerror(error.errno or 0)}; what was saved is intact") from error
+
+
+# --- one writer -------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def only_writer(directory: Path, job: str) -> Iterator[None]:
+    """Hold the directory's lock, or LockedError naming who does. The kernel frees it when the holder dies."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / ".lock"
+    with open(path, "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise LockedError(f"{directory}: in use by {holder}; wait for it or stop it") from error
+        file.truncate(0)
+        started = time.strftime("%Y-%m-%d %H:%M:%S")
+        file.write(f"saltwm {job} (process {os.getpid()} on {socket.gethostname()}, since {started})")
+        file.flush()
+        remove_leftovers(directory)
+        yield

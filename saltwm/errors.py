@@ -1,0 +1,58 @@
+"""What can go wrong, as a person meets it: one line that says where, what was expected and what to do.
+
+The exit codes are a promise to scripts; see docs/promises.md.
+"""
+
+
+class SaltError(Exception):
+    """An error that a user can act on; the command line prints its message without a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(SaltError):
+    """The request itself cannot be carried out: an unknown name, a missing path, options that contradict."""
+
+    exit_code = 2
+
+
+class MismatchError(SaltError):
+    """Two things that must belong together do not: a checkpoint and an environment, two task sets."""
+
+    exit_code = 3
+
+
+class ShapeError(MismatchError):
+    """An array has another shape or dtype than the function's contract says."""
+
+
+class NonFiniteError(SaltError):
+    """A NaN or an infinity where a number must be."""
+
+    exit_code = 4
+
+
+class LockedError(SaltError):
+    """Another process is writing here."""
+
+    exit_code = 5
+
+
+class DamagedError(SaltError):
+    """A file is truncated, altered, incomplete or not of its kind."""
+
+    exit_code = 6
+
+
+class DiskError(SaltError):
+    """The disk is full or refuses the write; what was saved before is intact."""
+
+    exit_code = 7
+
+
+class Stopped(SaltError):
+    """Stopped by a signal after saving; the same command goes on from here."""
+
+    def __init__(self, message: str, signal_number: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number

@@ -1,0 +1,33 @@
+"""Progress bars with time left, on standard error, quiet when nobody watches."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+console = Console(stderr=True)
+
+
+@contextlib.contextmanager
+def progress(title: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
+    """Yield advance(steps=1, note=""): call it as work completes; `done` is what an earlier run already did."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(title, total=total, completed=done, note="")
+
+        def advance(steps: int = 1, note: str | None = None) -> None:
+            if note is None:
+                bar.update(task, advance=steps)
+            else:
+                bar.update(task, advance=steps, note=note)
+
+        yield advance
