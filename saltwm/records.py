@@ -1,18 +1,22 @@
 """The plain records that rooms hand to each other through files: tasks, episodes, evaluations, diagnoses.
 
-    results/tasks/TASKS.json                       a TaskSet: starts and goals, frozen and hashed
-    results/evaluations/CELL/evaluation.json       an Evaluation: one method on one task set, with its summary
-    results/evaluations/CELL/episodes.jsonl        an EpisodeRecord per line, in task order
-    results/evaluations/CELL/pictures/             moving pictures and strips of some episodes
-    results/diagnostics/RUN/diagnosis.json         a Diagnosis: error propagation by step
-    results/diagnostics/RUN/metrics.jsonl          the run's training curves, copied
+results/tasks/TASKS.json                       a TaskSet: starts and goals, frozen and hashed
+results/evaluations/CELL/evaluation.json       an Evaluation: one method on one task set, with its summary
+results/evaluations/CELL/episodes.jsonl        an EpisodeRecord per line, in task order
+results/evaluations/CELL/anatomy.json          an Anatomy: its failures by kind
+results/evaluations/CELL/pictures/             moving pictures and strips of some episodes
+results/comparisons.json                       a list of Comparison: methods on the same tasks
+results/diagnostics/RUN/diagnosis.json         a Diagnosis: error propagation by step
+results/diagnostics/RUN/metrics.jsonl          the run's training curves, copied
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from saltwm import durable
-from saltwm.config import ProtocolConfig, WorldSpec, to_plain
+from saltwm.config import ProtocolConfig, WorldSpec, from_plain, read_config, to_plain
+from saltwm.errors import DamagedError
 
 
 @dataclass(frozen=True)
@@ -131,3 +135,86 @@ class Diagnosis:
     """Effective number of latent dimensions (exponential of the spectrum's entropy)."""
     sigma_max_base: float | None
     """Largest singular value of A0, where there is one."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two methods on the same tasks; results/comparisons.json is a list of these."""
+
+    environment: str
+    protocol: str
+    horizon_blocks: int
+    method_a: str
+    method_b: str
+    cells_a: tuple[str, ...]
+    """Names of the evaluations behind method_a; more than one where evaluation seeds are pooled."""
+    cells_b: tuple[str, ...]
+    """Those behind method_b, on the same task sets in the same order."""
+    both: int
+    only_a: int
+    only_b: int
+    neither: int
+    difference: float
+    """Success of a less success of b, in percentage points."""
+    low: float
+    """Lower end of its 95 % paired bootstrap interval, in points."""
+    high: float
+    p: float
+    """Exact two-sided McNemar test."""
+    verdict: str
+    """better, worse (a against b) or no difference shown."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One failed episode, read as the paper's failure anatomy does (Sec. 4.4, App. D)."""
+
+    task: int
+    kind: str
+    """mismatch (c > 5 c_hat), unflagged, or unclassified (no second plan, or a policy without costs)."""
+    predicted_cost: float | None
+    """c_hat, mean elite cost after the last iteration of the first plan."""
+    observed_cost: float | None
+    """c, mean elite cost after the first iteration of the second plan, from what was then seen."""
+    ratio: float | None
+    """r = c / c_hat; none where either is missing or c_hat is zero."""
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """The failures of one evaluation by kind; rates are over all its episodes, not only the failed ones."""
+
+    mismatch: Rate
+    unflagged: Rate
+    unclassified: Rate
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A finished evaluation with its episodes; `name` is its folder under results/evaluations."""
+
+    name: str
+    evaluation: Evaluation
+    episodes: tuple[EpisodeRecord, ...]
+
+
+def read_cell(folder: Path) -> Cell:
+    """The evaluation in `folder`; DamagedError if its episodes are not the ones that its summary counts."""
+    evaluation = read_config(Evaluation, folder / "evaluation.json")
+    path = folder / "episodes.jsonl"
+    lines = durable.read_json_lines(path)
+    episodes = tuple(from_plain(EpisodeRecord, line, f"{path}: line {i}") for i, line in enumerate(lines, start=1))
+    found = (sum(episode.success for episode in episodes), len(episodes))
+    expected = (evaluation.success.successes, evaluation.success.n)
+    if found != expected:
+        raise DamagedError(
+            f"{path}: {found[0]} successes in {found[1]} episodes, "
+            f"but evaluation.json counts {expected[0]} in {expected[1]}; evaluate again into an empty folder"
+        )
+    return Cell(folder.name, evaluation, episodes)
+
+
+def read_cells(results: Path) -> tuple[Cell, ...]:
+    """Every finished evaluation under `results`, by name; an unfinished one has no evaluation.json yet."""
+    return tuple(read_cell(path.parent) for path in sorted(Path(results).glob("evaluations/*/evaluation.json")))

@@ -1,0 +1,275 @@
+"""A rate comes with its n and interval, a difference with a paired test (P22)."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from saltwm import durable
+from saltwm.config import from_plain, to_plain
+from saltwm.errors import DamagedError, MismatchError, NonFiniteError, UsageError
+from saltwm.evaluation.statistics import (
+    compare,
+    comparisons,
+    mcnemar,
+    over_seeds,
+    paired_counts,
+    paired_difference,
+    unpaired_difference,
+    wilson,
+    write_comparisons,
+)
+from saltwm.records import Cell, Comparison, EpisodeRecord, Evaluation, read_cell
+
+SIMULATIONS = 10_000
+
+
+def make_cell(method: str, outcomes: list[bool], *, tasks: str = "a" * 64, seed: int = 0, **changes: object) -> Cell:
+    episodes = tuple(
+        EpisodeRecord(
+            task=i,
+            success=success,
+            steps_to_success=10 if success else None,
+            steps_taken=10 if success else 50,
+            reason="reached" if success else "budget",
+            start_distance=5.0,
+            final_distance=0.5 if success else 2.0,
+            closest_distance=0.5,
+            plans=(),
+        )
+        for i, success in enumerate(outcomes)
+    )
+    evaluation = Evaluation(
+        environment="two-room",
+        method=method,
+        protocol="clean",
+        horizon_blocks=5,
+        planner={"kind": "cem"},
+        tasks_file="tasks/x.json",
+        tasks_sha256=tasks,
+        checkpoint=None,
+        checkpoint_sha256=None,
+        seed=seed,
+        success=wilson(sum(outcomes), len(outcomes)),
+        median_steps_to_success=None,
+        seconds=1.0,
+    )
+    return Cell(f"{method}-{tasks[:1]}", dataclasses.replace(evaluation, **changes), episodes)
+
+
+# --- the paper's own counts ----------------------------------------------------------------------------------------
+
+
+def test_the_papers_cube_counts_print_better_with_p_below_one_in_a_million():
+    cube = paired_counts(both=98, only_a=43, only_b=0, neither=9)  # App. D: SALT against LeWM
+    assert cube.verdict == "better"
+    assert cube.p < 1e-6
+    assert cube.difference == pytest.approx(100 * 43 / 150)
+    assert 0 < cube.low < cube.difference < cube.high
+
+
+def test_the_papers_pusht_rates_print_no_difference_shown():
+    pusht = unpaired_difference(132, 150, 131, 150)  # Table 1: 88.0 against 87.3
+    assert pusht.verdict == "no difference shown"
+    assert pusht.low < 0 < pusht.high
+
+
+@pytest.mark.parametrize("only_lewm", range(19))
+def test_no_pairing_of_the_papers_pusht_rates_shows_a_difference(only_lewm):
+    # The paper gives only the margins (132 and 131 of 150), so every 2x2 table with these margins is tried.
+    only_salt = only_lewm + 1
+    table = paired_counts(132 - only_salt, only_salt, only_lewm, 150 - 132 - only_lewm)
+    assert table.verdict == "no difference shown"
+
+
+def test_swapping_the_methods_turns_better_into_worse():
+    forth, back = paired_counts(98, 43, 0, 9), paired_counts(98, 0, 43, 9)
+    assert (forth.verdict, back.verdict) == ("better", "worse")
+    assert forth.difference == -back.difference
+    assert forth.p == back.p
+
+
+@pytest.mark.parametrize(
+    ("rates", "mean", "std"),
+    [((96, 98, 100), 98.00, 2.00), ((64, 66, 72), 67.33, 4.16), ((88, 88, 96), 90.67, 4.62)],  # Table 1
+)
+def test_mean_and_deviation_over_seeds_are_the_papers(rates, mean, std):
+    result = over_seeds(rates)
+    assert (round(result.mean, 2), round(result.std, 2)) == (mean, std)
+
+
+# --- intervals hold what they promise ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [50, 100, 150])
+def test_wilson_intervals_cover_the_truth_in_95_percent_of_simulations(n):
+    # At one fixed p the coverage of any binomial interval jumps with p, by up to 3 points at these n; the promise is
+    # about the average over a spread of p, which is what a table of many cells meets.
+    rng = np.random.default_rng(n)
+    truth = rng.uniform(0.02, 0.98, SIMULATIONS)
+    rates = [wilson(k, n) for k in range(n + 1)]
+    low, high = np.array([r.low for r in rates]), np.array([r.high for r in rates])
+    k = rng.binomial(n, truth)
+    assert 0.94 <= np.mean((low[k] <= truth) & (truth <= high[k])) <= 0.965
+
+
+@pytest.mark.parametrize("n", [50, pytest.param(150, marks=pytest.mark.full)])
+def test_paired_intervals_cover_the_true_difference_in_95_percent_of_simulations(n):
+    rng = np.random.default_rng(n)
+    # Truths as evaluations meet them: few to many discordant pairs, leaning one way or neither.
+    discordant, lean = rng.uniform(0.04, 0.5, 40), rng.uniform(0.1, 0.9, 40)
+    shares = np.stack([discordant * lean, discordant * (1 - lean), 1 - discordant], axis=1)
+    interval: dict[tuple[int, int], tuple[float, float]] = {}
+    covered = 0
+    for share in shares:
+        truth = 100 * (share[0] - share[1])
+        for only_a, only_b, _ in rng.multinomial(n, share, size=SIMULATIONS // len(shares)):
+            key = int(only_a), int(only_b)
+            if key not in interval:
+                result = paired_counts(n - sum(key), *key, 0)
+                interval[key] = result.low, result.high
+            covered += interval[key][0] <= truth <= interval[key][1]
+    assert 0.94 <= covered / SIMULATIONS <= 0.965
+
+
+def test_newcombe_intervals_cover_the_true_difference_in_95_percent_of_simulations():
+    rng, n = np.random.default_rng(0), 50
+    low, high = np.empty((n + 1, n + 1)), np.empty((n + 1, n + 1))
+    rates = [wilson(k, n) for k in range(n + 1)]
+    for i, a in enumerate(rates):  # the table by hand: Fisher's test for 2,601 pairs is not what is measured here
+        for j, b in enumerate(rates):
+            d = (i - j) / n
+            low[i, j] = d - np.hypot(i / n - a.low, b.high - j / n)
+            high[i, j] = d + np.hypot(a.high - i / n, j / n - b.low)
+    assert unpaired_difference(44, n, 40, n).low == pytest.approx(100 * low[44, 40])
+    p = rng.uniform(0.02, 0.98, (2, SIMULATIONS))
+    a, b = rng.binomial(n, p)
+    assert 0.94 <= np.mean((low[a, b] <= p[0] - p[1]) & (p[0] - p[1] <= high[a, b])) <= 0.965
+
+
+def test_negative_control_the_plain_bootstrap_without_imagined_pairs_covers_too_little():
+    # Two methods that differ on 2 % of 50 tasks: a third of the plain intervals are [0, 0] and miss.
+    rng, n, share = np.random.default_rng(1), 50, (0.015, 0.005, 0.98)
+    draws = rng.multinomial(n, share, size=400)
+    resampled = rng.multinomial(n, draws / n, size=(1000, 400))
+    low, high = np.quantile((resampled[..., 0] - resampled[..., 1]) / n, [0.025, 0.975], axis=0)
+    assert np.mean((low <= 0.01) & (high >= 0.01)) < 0.9
+
+
+# --- each number against its definition ----------------------------------------------------------------------------
+
+
+@given(n=st.integers(1, 300), share=st.floats(0, 1))
+@settings(max_examples=60, deadline=None)
+def test_wilson_interval_ends_solve_the_score_equation(n, share):
+    k = round(share * n)
+    rate = wilson(k, n)
+    z = stats.norm.ppf(0.975)
+    for end in (rate.low, rate.high):
+        assert (k / n - end) ** 2 * n == pytest.approx(z**2 * end * (1 - end), abs=1e-9)
+    assert 0 <= rate.low <= k / n <= rate.high <= 1
+
+
+@given(a=st.integers(0, 40), b=st.integers(0, 40))
+@settings(max_examples=60, deadline=None)
+def test_mcnemar_is_the_doubled_tail_of_a_fair_coin(a, b):
+    tail = sum(stats.binom.pmf(k, a + b, 0.5) for k in range(min(a, b) + 1))
+    assert mcnemar(a, b) == pytest.approx(min(1.0, 2 * tail))
+
+
+@given(counts=st.tuples(*[st.integers(0, 40)] * 4).filter(any))
+@settings(max_examples=60, deadline=None)
+def test_a_paired_interval_holds_its_own_estimate_and_has_a_width(counts):
+    result = paired_counts(*counts)
+    assert result.low <= result.difference <= result.high
+    assert result.low < result.high
+
+
+def test_paired_outcomes_are_counted_into_the_right_cells():
+    result = paired_difference([True, True, True, False], [True, False, False, False])
+    assert (result.both, result.only_a, result.only_b, result.neither) == (1, 2, 0, 1)
+
+
+def test_the_same_seed_gives_the_same_interval():
+    assert paired_counts(10, 8, 3, 29, seed=4) == paired_counts(10, 8, 3, 29, seed=4)
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+def test_impossible_counts_are_refused():
+    for successes, n in [(-1, 5), (6, 5), (0, 0)]:
+        with pytest.raises(UsageError):
+            wilson(successes, n)
+    with pytest.raises(UsageError):
+        paired_counts(0, 0, 0, 0)
+    with pytest.raises(UsageError):
+        mcnemar(-1, 2)
+
+
+def test_outcomes_of_different_length_are_not_paired():
+    with pytest.raises(MismatchError, match="3 and of 2"):
+        paired_difference([True] * 3, [True] * 2)
+
+
+def test_no_mean_over_a_missing_seed():
+    with pytest.raises(NonFiniteError, match="missing seed"):
+        over_seeds([90.0, float("nan"), 88.0])
+    with pytest.raises(UsageError):
+        over_seeds([])
+    assert over_seeds([90.0]).std is None
+
+
+def test_results_on_different_task_sets_refuse_to_be_paired():
+    a, b = make_cell("salt", [True] * 4), make_cell("lewm", [True] * 4, tasks="b" * 64)
+    with pytest.raises(MismatchError, match="same tasks"):
+        compare([a], [b])
+    assert comparisons([a, b]) == []
+
+
+def test_one_method_twice_on_the_same_tasks_is_not_pooled():
+    twice = [make_cell("salt", [True] * 4, seed=seed) for seed in (0, 1)]
+    with pytest.raises(MismatchError, match="twice"):
+        compare(twice, [make_cell("lewm", [False] * 4)])
+
+
+# --- over a results folder -------------------------------------------------------------------------------------------
+
+
+def test_every_pair_on_shared_tasks_is_compared_with_seeds_pooled():
+    cells = [
+        make_cell(method, [method != "random"] * 10 + [method == "salt"] * 10, tasks=tasks * 64, seed=seed)
+        for seed, tasks in enumerate("ab")
+        for method in ("random", "lewm", "salt")
+    ]
+    found = comparisons(cells)
+    assert [(c.method_a, c.method_b) for c in found] == [("salt", "lewm"), ("salt", "random"), ("lewm", "random")]
+    assert (found[0].both, found[0].only_a, found[0].only_b, found[0].neither) == (20, 20, 0, 0)
+    assert found[0].cells_a == ("salt-a", "salt-b")
+
+
+def write_cell(results, cell: Cell) -> None:
+    folder = results / "evaluations" / cell.name
+    folder.mkdir(parents=True)
+    durable.write_json(folder / "evaluation.json", to_plain(cell.evaluation))
+    for episode in cell.episodes:
+        durable.append_json_line(folder / "episodes.jsonl", to_plain(episode))
+
+
+def test_comparisons_on_disk_read_back_as_they_were(tmp_path):
+    for cell in (make_cell("salt", [True] * 20), make_cell("random", [False] * 20)):
+        write_cell(tmp_path, cell)
+    written = write_comparisons(tmp_path)
+    read = [from_plain(Comparison, item, "x") for item in durable.read_json(tmp_path / "comparisons.json")]
+    assert read == written
+    assert read[0].verdict == "better"
+
+
+def test_a_summary_that_its_episodes_do_not_support_is_damage(tmp_path):
+    cell = make_cell("salt", [True] * 20)
+    write_cell(tmp_path, dataclasses.replace(cell, episodes=cell.episodes[:-1]))
+    with pytest.raises(DamagedError, match="19 successes in 19 episodes"):
+        read_cell(tmp_path / "evaluations" / cell.name)
