@@ -1,0 +1,128 @@
+"""Failure anatomy: the paper's counts come out of episodes that have them, and odd episodes are named, not dropped."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saltwm.config import read_config, to_plain, write_config
+from saltwm.diagnostics.anatomy import anatomy, dissect, paired_anatomy, write_anatomies
+from saltwm.durable import append_json_line
+from saltwm.errors import MismatchError, NonFiniteError
+from saltwm.evaluation.statistics import wilson
+from saltwm.records import Anatomy, Cell, EpisodeRecord, Evaluation, PlanRecord
+
+
+def episode(task: int, *, ratio: float | None = None, success: bool = False, plans=None) -> EpisodeRecord:
+    """A success, or a failure whose second plan starts at `ratio` times what the first one promised."""
+    if plans is None:
+        plans = (PlanRecord(0, (0.9, 0.4, 0.2)), PlanRecord(25, (0.2 * ratio, 0.1))) if ratio is not None else ()
+    return EpisodeRecord(
+        task=task,
+        success=success,
+        steps_to_success=20 if success else None,
+        steps_taken=20 if success else 50,
+        reason="reached" if success else "budget",
+        start_distance=6.0,
+        final_distance=0.3 if success else 3.0,
+        closest_distance=0.3,
+        plans=plans,
+    )
+
+
+def cell(method: str, episodes: list[EpisodeRecord], tasks: str = "c" * 64) -> Cell:
+    rate = wilson(sum(e.success for e in episodes), len(episodes))
+    evaluation = Evaluation(
+        environment="cube",
+        method=method,
+        protocol="paper",
+        horizon_blocks=5,
+        planner={"kind": "cem"},
+        tasks_file="tasks/cube.json",
+        tasks_sha256=tasks,
+        checkpoint=f"runs/{method}",
+        checkpoint_sha256="d" * 64,
+        seed=1,
+        success=rate,
+        median_steps_to_success=20.0,
+        seconds=1.0,
+    )
+    return Cell(method, evaluation, tuple(episodes))
+
+
+def papers_cube() -> tuple[Cell, Cell]:
+    """150 episodes per model with the outcomes of App. D: 98 both, 43 only SALT, 0 only LeWM, 9 neither."""
+    salt = [episode(i, success=True) for i in range(141)]
+    salt += [episode(141 + i, ratio=12.0 if i < 3 else 1.5) for i in range(9)]
+    lewm = [episode(i, success=True) for i in range(98)]
+    lewm += [episode(98 + i, ratio=30.0 if i < 35 else 2.0) for i in range(52)]
+    return cell("salt", salt), cell("lewm", lewm)
+
+
+def test_the_papers_failure_table_comes_out_of_its_counts():
+    result = paired_anatomy(*([side] for side in papers_cube()))
+    rows = [(a.mismatch.successes, a.unflagged.successes, a.unclassified.successes) for a in (result.b, result.a)]
+    assert rows == [(35, 17, 0), (3, 6, 0)]
+    shares = [round(100 * k / 150, 1) for row in rows for k in row[:2]]
+    assert shares == [23.3, 11.3, 2.0, 4.0]
+    assert result.a.mismatch.n == 150
+    outcomes = result.outcomes
+    assert (outcomes.both, outcomes.only_a, outcomes.only_b, outcomes.neither) == (98, 43, 0, 9)
+    assert outcomes.verdict == "better"
+
+
+def test_a_ratio_of_exactly_five_is_unflagged():
+    plans = (PlanRecord(0, (3.0, 1.0)), PlanRecord(25, (5.0, 0.1)))
+    assert dissect(episode(0, plans=plans)).kind == "unflagged"
+
+
+def test_the_costs_are_the_last_of_the_first_plan_and_the_first_of_the_second():
+    plans = (PlanRecord(0, (8.0, 4.0, 2.0)), PlanRecord(25, (16.0, 1.0)), PlanRecord(50, (99.0,)))
+    failure = dissect(episode(0, plans=plans))
+    assert (failure.predicted_cost, failure.observed_cost, failure.ratio) == (2.0, 16.0, 8.0)
+
+
+@pytest.mark.parametrize("plans", [(), (PlanRecord(0, (1.0,)),), (PlanRecord(0, ()), PlanRecord(25, ()))])
+def test_a_failure_without_two_priced_plans_is_counted_as_unclassified(plans):
+    result = anatomy([episode(0, plans=plans), episode(1, success=True)])
+    assert result.failures[0].kind == "unclassified"
+    assert (result.unclassified.successes, result.unclassified.n) == (1, 2)
+
+
+def test_a_promise_of_zero_cost_that_is_not_kept_is_a_mismatch_without_a_ratio():
+    failure = dissect(episode(0, plans=(PlanRecord(0, (0.0,)), PlanRecord(25, (0.1,)))))
+    assert (failure.kind, failure.ratio) == ("mismatch", None)
+
+
+def test_a_cost_that_is_not_a_number_is_refused_with_its_task():
+    with pytest.raises(NonFiniteError, match="task 7"):
+        dissect(episode(7, plans=(PlanRecord(0, (float("nan"),)), PlanRecord(25, (0.1,)))))
+
+
+@given(ratios=st.lists(st.one_of(st.none(), st.floats(0, 1e6)), min_size=1, max_size=40))
+@settings(max_examples=50, deadline=None)
+def test_every_failure_has_exactly_one_kind(ratios):
+    result = anatomy([episode(i, ratio=ratio) for i, ratio in enumerate(ratios)])
+    assert sum(r.successes for r in (result.mismatch, result.unflagged, result.unclassified)) == len(ratios)
+    assert [f.task for f in result.failures] == list(range(len(ratios)))
+
+
+def test_negative_control_a_model_whose_promises_hold_has_no_mismatch():
+    result = anatomy([episode(i, ratio=1.0) for i in range(20)])
+    assert (result.mismatch.successes, result.unflagged.successes) == (0, 20)
+
+
+def test_anatomies_of_different_tasks_are_not_paired():
+    salt, lewm = papers_cube()
+    with pytest.raises(MismatchError):
+        paired_anatomy([salt], [cell("lewm", list(lewm.episodes), tasks="e" * 64)])
+
+
+def test_anatomies_are_left_beside_their_evaluations(tmp_path):
+    salt, _ = papers_cube()
+    folder = tmp_path / "evaluations" / salt.name
+    folder.mkdir(parents=True)
+    write_config(folder / "evaluation.json", salt.evaluation)
+    for record in salt.episodes:
+        append_json_line(folder / "episodes.jsonl", to_plain(record))
+    write_anatomies(tmp_path)
+    assert read_config(Anatomy, folder / "anatomy.json") == anatomy(salt.episodes)
