@@ -1,7 +1,8 @@
 """What every environment offers: exact restoring, goals as states, success as a distance, frames at any size.
 
 An environment is a gymnasium environment whose observation is its full simulation state. Pixels come from `render()`
-(gymnasium's AddRenderObservation turns them into the observation), so that a collector pays only for the frames it keeps.
+(gymnasium's AddRenderObservation turns them into the observation), so that a collector pays only for the frames that
+it keeps.
 """
 
 import abc
@@ -42,6 +43,7 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}  # type: ignore[misc]
+    action_space: gymnasium.spaces.Box[Any]  # type: ignore[assignment]
     name: ClassVar[str]
     """The environment's name on the command line."""
     state_dim: ClassVar[int]
@@ -103,7 +105,7 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
         reached = self.succeeded()
         return self.state(), float(reached), reached, False, self._info()
 
-    def render(self) -> Frame:  # type: ignore[override]
+    def render(self) -> Frame:
         """The current frame [image_size, image_size, 3]."""
         return self.draw(self.image_size)
 
