@@ -1,0 +1,158 @@
+"""Frames to latents: a vision transformer, strided convolutions, or the one before the other, and a projection head."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saltwm.config import EncoderConfig, one_of
+from saltwm.errors import UsageError
+from saltwm.model.heads import ProjectionHead
+from saltwm.model.norm import BatchNorm
+from saltwm.shapes import check
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Encoder(nn.Module):
+    """phi: raw frames to latents z, the projection head included (Sec. 3.1)."""
+
+    def __init__(self, config: EncoderConfig, image_size: int, latent_dim: int) -> None:
+        super().__init__()
+        one_of("encoder", config.kind, TRUNKS)
+        self.image_size = image_size
+        self.trunk = TRUNKS[config.kind](config, image_size)
+        self.head = ProjectionHead(config.width, config.projection_dim, latent_dim)
+        # (x / 255 - mean) / std as one multiplication and one addition.
+        mean, std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
+        self.register_buffer("pixel_scale", (1 / (255 * std)).view(3, 1, 1), persistent=False)
+        self.register_buffer("pixel_shift", (-mean / std).view(3, 1, 1), persistent=False)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Raw frames uint8 [N, H, W, 3] -> z [N, D]."""
+        check("frames", frames, "N H W 3", H=self.image_size, W=self.image_size, dtype="uint8")
+        scale, shift = self.get_buffer("pixel_scale"), self.get_buffer("pixel_shift")
+        # A view of [N, H, W, 3] as [N, 3, H, W] is channels_last, the faster layout for convolutions on a CPU.
+        pixels = frames.permute(0, 3, 1, 2).to(scale.dtype)
+        return self.head(self.trunk(pixels * scale + shift))
+
+
+class VisionTransformer(nn.Module):
+    """Patches, position embeddings and pre-norm blocks; the features are those of the class token."""
+
+    def __init__(self, config: EncoderConfig, image_size: int) -> None:
+        super().__init__()
+        if image_size % config.patch_size:
+            raise UsageError(
+                f"encoder: {image_size} px frames cannot be cut into patches of {config.patch_size} px; "
+                "choose a patch size that divides the image size"
+            )
+        self.patches = nn.Conv2d(3, config.width, config.patch_size, config.patch_size)
+        self.blocks = TokenBlocks(config, tokens=(image_size // config.patch_size) ** 2)
+        _initialise(self)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Normalised pixels [N, 3, H, W] -> features [N, width]."""
+        return self.blocks(self.patches(pixels).flatten(2).mT)
+
+
+class Convolutions(nn.Module):
+    """Strided convolutions and one linear layer: the small presets' encoder."""
+
+    def __init__(self, config: EncoderConfig, image_size: int) -> None:
+        super().__init__()
+        self.stem, grid = _stem(config, image_size)
+        self.flat = nn.Linear(config.channels[-1] * grid**2, config.width)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Normalised pixels [N, 3, H, W] -> features [N, width]."""
+        return self.flat(self.stem(pixels).flatten(1))
+
+
+class ConvolutionsThenTransformer(nn.Module):
+    """Strided convolutions whose grid of features are the tokens of transformer blocks."""
+
+    def __init__(self, config: EncoderConfig, image_size: int) -> None:
+        super().__init__()
+        self.stem, grid = _stem(config, image_size)
+        self.tokens = nn.Linear(config.channels[-1], config.width)
+        self.blocks = TokenBlocks(config, tokens=grid**2)
+        _initialise(self.blocks)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Normalised pixels [N, 3, H, W] -> features [N, width]."""
+        return self.blocks(self.tokens(self.stem(pixels).flatten(2).mT))
+
+
+TRUNKS = {"vit": VisionTransformer, "conv": Convolutions, "conv-vit": ConvolutionsThenTransformer}
+
+
+class TokenBlocks(nn.Module):
+    """Class token, position embeddings, blocks and a last layer normalisation: [N, tokens, width] -> [N, width]."""
+
+    def __init__(self, config: EncoderConfig, tokens: int) -> None:
+        super().__init__()
+        self.class_token = nn.Parameter(torch.empty(1, 1, config.width))
+        self.positions = nn.Parameter(torch.empty(1, tokens + 1, config.width))
+        self.layers = nn.ModuleList(Block(config.width, config.heads, config.mlp_dim) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(config.width, eps=LAYER_NORM_EPS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Tokens [N, L, width] -> the class token's features [N, width]."""
+        x = torch.cat([self.class_token.expand(len(tokens), -1, -1), tokens], dim=1) + self.positions
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x[:, 0])
+
+
+LAYER_NORM_EPS = 1e-12
+
+
+class Block(nn.Module):
+    """Pre-norm attention and feed-forward with exact GELU."""
+
+    def __init__(self, width: int, heads: int, mlp_dim: int) -> None:
+        super().__init__()
+        if width % heads:
+            raise UsageError(f"encoder: width {width} cannot be shared by {heads} heads; choose a multiple")
+        self.heads = heads
+        self.norm_attention = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm_mlp = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.mlp_in = nn.Linear(width, mlp_dim)
+        self.mlp_out = nn.Linear(mlp_dim, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens [N, L, width] -> [N, L, width]."""
+        q, k, v = self.qkv(self.norm_attention(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.mlp_out(F.gelu(self.mlp_in(self.norm_mlp(x))))
+
+
+def _stem(config: EncoderConfig, image_size: int) -> tuple[nn.Sequential, int]:
+    """Convolutions that each halve the image, and the side of the grid that remains."""
+    halvings = len(config.channels)
+    grid = image_size >> halvings
+    if not halvings or grid << halvings != image_size:
+        raise UsageError(
+            f"encoder: {image_size} px frames cannot be halved {halvings} times by channels={config.channels}; "
+            "give at least one, and no more than the image size allows"
+        )
+    layers: list[nn.Module] = []
+    for before, after in zip((3, *config.channels), config.channels, strict=False):
+        # No bias: the batch normalisation that follows would take it away again.
+        layers += [nn.Conv2d(before, after, 4, stride=2, padding=1, bias=False), BatchNorm(after), nn.GELU()]
+    return nn.Sequential(*layers), grid
+
+
+def _initialise(module: nn.Module) -> None:
+    """The usual ViT initialisation: truncated normal of 0.02, zero biases."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Conv2d):
+            nn.init.trunc_normal_(part.weight, std=0.02)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif isinstance(part, TokenBlocks):
+            nn.init.trunc_normal_(part.class_token, std=0.02)
+            nn.init.trunc_normal_(part.positions, std=0.02)

@@ -1,0 +1,62 @@
+"""The world model: three verbs on raw frames and raw actions, one interface for both transitions."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from saltwm.config import ModelConfig, WorldSpec, one_of
+from saltwm.model.actions import ActionEncoder
+from saltwm.model.affine import StateAffine
+from saltwm.model.encoder import Encoder
+from saltwm.model.transformer import TransformerPredictor
+from saltwm.model.transition import Transition
+from saltwm.shapes import check
+
+
+def _salt(config: ModelConfig) -> Transition:
+    return StateAffine(config.latent_dim, config.latent_dim, config.affine.modes, config.affine.spectral)
+
+
+def _lewm(config: ModelConfig) -> Transition:
+    return TransformerPredictor(config.latent_dim, config.latent_dim, config.transformer)
+
+
+TRANSITIONS: dict[str, Callable[[ModelConfig], Transition]] = {"salt": _salt, "lewm": _lewm}
+
+
+class WorldModel(nn.Module):
+    """Encoder phi, action encoder psi and transition F (Sec. 3.1)."""
+
+    def __init__(self, config: ModelConfig, world: WorldSpec) -> None:
+        super().__init__()
+        one_of("model", config.model, TRANSITIONS)
+        self.config = config
+        self.world = world
+        self.encoder = Encoder(config.encoder, world.image_size, config.latent_dim)
+        self.action_encoder = ActionEncoder(world.action_dim, config.frameskip, config.smoothed_dim, config.latent_dim)
+        self.transition = TRANSITIONS[config.model](config)
+
+    @property
+    def window(self) -> int:
+        """Latents that the transition looks back at: 1 for SALT, 3 for LeWM."""
+        return self.transition.window
+
+    def encode(self, frames: Tensor) -> Tensor:
+        """Raw frames uint8 [B, T, H, W, 3] -> latents [B, T, D]."""
+        size = self.world.image_size
+        sizes = check("frames", frames, "B T H W 3", H=size, W=size, dtype="uint8")
+        latents = self.encoder(frames.flatten(0, 1))
+        return self._full_precision(latents).unflatten(0, (sizes["B"], sizes["T"]))
+
+    def condition(self, action_blocks: Tensor) -> Tensor:
+        """Raw action blocks [B, K, frameskip * action_dim] -> conditions [B, K, D]."""
+        check("action blocks", action_blocks, "B K F", F=self.action_encoder.block_dim, dtype="float")
+        return self._full_precision(self.action_encoder(action_blocks))
+
+    def rollout(self, history: Tensor, conditions: Tensor) -> Tensor:
+        """Latents after each action block: history [B, W, D], conditions [B, W-1+K, D] -> [B, K, D]."""
+        return self.transition.rollout(history, conditions)
+
+    def _full_precision(self, latents: Tensor) -> Tensor:
+        """Latents are compared, averaged and fed back, so they leave autocast in the precision of the weights."""
+        return latents.to(self.action_encoder.action_mean.dtype)
