@@ -1,0 +1,64 @@
+"""saltwm: learn state-affine latent dynamics from pixels and plan with them reliably.
+
+The public names are imported when they are first used, so that `import saltwm` costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_WHERE = {
+    "ActionEncoder": "saltwm.model.actions",
+    "Agent": "saltwm.planning.agent",
+    "CEMConfig": "saltwm.config",
+    "Dataset": "saltwm.data.store",
+    "Encoder": "saltwm.model.encoder",
+    "Plan": "saltwm.planning.cem",
+    "SaltError": "saltwm.errors",
+    "StateAffine": "saltwm.model.affine",
+    "TransformerPredictor": "saltwm.model.transformer",
+    "Windows": "saltwm.data.windows",
+    "WorldModel": "saltwm.model.world_model",
+    "cem": "saltwm.planning.cem",
+    "load": "saltwm.checkpoint",
+    "make_env": "saltwm.envs",
+    "run_config": "saltwm.presets",
+    "sigreg": "saltwm.objective",
+    "terminal_cost": "saltwm.planning.costs",
+    "train": "saltwm.train",
+}
+_MODULES = {"propagation": "saltwm.diagnostics.propagation"}
+
+__all__ = sorted([*_WHERE, *_MODULES])
+
+if TYPE_CHECKING:
+    from saltwm.checkpoint import load
+    from saltwm.config import CEMConfig
+    from saltwm.data.store import Dataset
+    from saltwm.data.windows import Windows
+    from saltwm.diagnostics import propagation
+    from saltwm.envs import make_env
+    from saltwm.errors import SaltError
+    from saltwm.model.actions import ActionEncoder
+    from saltwm.model.affine import StateAffine
+    from saltwm.model.encoder import Encoder
+    from saltwm.model.transformer import TransformerPredictor
+    from saltwm.model.world_model import WorldModel
+    from saltwm.objective import sigreg
+    from saltwm.planning.agent import Agent
+    from saltwm.planning.cem import Plan, cem
+    from saltwm.planning.costs import terminal_cost
+    from saltwm.presets import run_config
+    from saltwm.train import train
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name in _WHERE:
+        return getattr(importlib.import_module(_WHERE[name]), name)
+    raise AttributeError(f"module 'saltwm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -72,11 +72,16 @@ def write_file(path: Path, save: Callable[[Path], object]) -> None:
 
 def append_json_line(path: Path, value: Any) -> None:
     """Append one record to a JSON-lines file; a crash can cut only the last line, and readers say so."""
-    line = json.dumps(value, allow_nan=False, ensure_ascii=False) + "\n"
+    line = json_line(value)
     with _disk_errors(Path(path), len(line)):
         _before_step("append", Path(path))
         with open(path, "a", encoding="utf-8") as file:
             file.write(line)
+
+
+def json_line(value: Any) -> str:
+    """A record as one line of a JSON-lines file."""
+    return json.dumps(value, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> Any:

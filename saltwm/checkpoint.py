@@ -1,0 +1,245 @@
+"""Checkpoints: one directory each, safetensors and strict JSON, whole or absent, complete without the dataset.
+
+    RUN/run.json                       the RunConfig and what it was trained on
+    RUN/checkpoints/step-000200/       checkpoint.json, weights.safetensors, optimizer.safetensors, manifest.json
+    RUN/metrics.jsonl                  the training curves (no clock in them: repeating a run repeats these bytes)
+
+Loading reads values into a structure that the code builds; no file can name code, and every file is hashed first.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from saltwm import durable
+from saltwm.config import RunConfig, WorldSpec, differing_fields, read_config, write_config
+from saltwm.errors import DamagedError, MismatchError, SaltError, UsageError
+from saltwm.model.world_model import WorldModel
+
+RUN_FILE = "run.json"
+INFO_FILE = "checkpoint.json"
+WEIGHTS_FILE = "weights.safetensors"
+OPTIMIZER_FILE = "optimizer.safetensors"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a run directory is: decided once, when training starts."""
+
+    format: int
+    run: RunConfig
+    world: WorldSpec
+    dataset: str
+    """Path of the dataset as it was given; only a memory aid."""
+    dataset_sha256: str
+    total_steps: int
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """What a checkpoint is besides its tensors."""
+
+    format: int
+    step: int
+    run: RunConfig
+    world: WorldSpec
+    dataset_sha256: str
+    metrics: dict[str, float]
+    versions: dict[str, str]
+
+
+def package_versions() -> dict[str, str]:
+    """Versions that decide the numbers."""
+    return {name: version(name) for name in ("saltwm", "torch", "numpy", "safetensors")}
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def start_run(path: Path, info: RunInfo) -> None:
+    """Create the run directory, or check that it is the same run; MismatchError names each differing field."""
+    (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+    file = path / RUN_FILE
+    if not file.exists():
+        write_config(file, info)
+        return
+    found = read_config(RunInfo, file)
+    different = [
+        *differing_fields(info.run.model, found.run.model),
+        *differing_fields(info.run.objective, found.run.objective),
+        *differing_fields(info.run.train, found.run.train),
+        *differing_fields(info.world, found.world),
+    ]
+    if info.dataset_sha256 != found.dataset_sha256:
+        different.append(f"dataset: expected {info.dataset_sha256[:12]}, found {found.dataset_sha256[:12]}")
+    if different:
+        raise MismatchError(f"{path} holds another run ({'; '.join(different)}); choose another --out or repeat its options")
+
+
+def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer: dict[str, Tensor], keep: int) -> Path:
+    """Publish RUN/checkpoints/step-N, then remove what is older than the newest `keep` and not the best."""
+    path = run / "checkpoints" / f"step-{info.step:06d}"
+    if not path.exists():
+        with durable.publish_directory(path) as directory:
+            write_config(directory / INFO_FILE, info)
+            save_file({name: tensor.contiguous() for name, tensor in weights.items()}, directory / WEIGHTS_FILE)
+            save_file({name: tensor.contiguous() for name, tensor in optimizer.items()}, directory / OPTIMIZER_FILE)
+    _prune(run, keep)
+    return path
+
+
+def _prune(run: Path, keep: int) -> None:
+    """Keep the newest `keep` and the best by validation rollout error; the rest disappears whole."""
+    paths = list_checkpoints(run)
+    scored = [(read_info(path).metrics.get("validation_rollout", float("inf")), path) for path in paths]
+    best = min(scored, default=(0.0, None), key=lambda pair: pair[0])[1]
+    for path in paths[:-keep]:
+        if path != best:
+            doomed = path.with_name(f"{durable.TMP_PREFIX}old-{path.name}")
+            path.rename(doomed)
+            shutil.rmtree(doomed)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:
+    """The optimiser's state as named tensors; parameter groups and settings come from the config, not from files."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{key}/{names[index]}": value if isinstance(value, Tensor) else torch.tensor(value)
+        for index, values in state.items()
+        for key, value in values.items()
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, names: list[str], tensors: dict[str, Tensor]) -> None:
+    """Put the tensors of `optimizer_tensors` back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        key, parameter = name.split("/", 1)
+        state.setdefault(names.index(parameter), {})[key] = tensor
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def list_checkpoints(run: Path) -> list[Path]:
+    """Checkpoints of a run, oldest first."""
+    return sorted((run / "checkpoints").glob("step-*"))
+
+
+def read_run(run: Path) -> RunInfo:
+    """The run's description."""
+    if not (run / RUN_FILE).exists():
+        raise UsageError(f"{run}: not a training run (no {RUN_FILE}); make one with: saltwm train DATASET --out {run}")
+    return read_config(RunInfo, run / RUN_FILE)
+
+
+def read_info(checkpoint: Path) -> CheckpointInfo:
+    """The checkpoint's description."""
+    info = read_config(CheckpointInfo, checkpoint / INFO_FILE)
+    if info.format != FORMAT:
+        raise DamagedError(f"{checkpoint}: format {info.format}, this version reads {FORMAT}")
+    return info
+
+
+def read_checkpoint(checkpoint: Path) -> tuple[CheckpointInfo, dict[str, Tensor], dict[str, Tensor]]:
+    """Info, weights and optimiser tensors, after checking every hash."""
+    durable.verify_directory(checkpoint)
+    return read_info(checkpoint), read_tensors(checkpoint / WEIGHTS_FILE), read_tensors(checkpoint / OPTIMIZER_FILE)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """A safetensors file; anything else is damage."""
+    try:
+        return load_file(path)
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such file") from error
+    except (SafetensorError, ValueError, KeyError, OSError, RuntimeError) as error:
+        raise DamagedError(f"{path}: not a readable safetensors file: {error}") from error
+
+
+def newest_readable(run: Path, say: Callable[[str], None]) -> Path | None:
+    """The newest checkpoint that is whole; damaged ones are said aloud; all damaged is an error, none at all is None."""
+    paths = list_checkpoints(run)
+    for path in reversed(paths):
+        try:
+            durable.verify_directory(path)
+            read_info(path)
+            return path
+        except SaltError as error:
+            say(f"skipping {path.name}: {error}")
+    if paths:
+        raise DamagedError(f"{run}: none of its {len(paths)} checkpoints is readable; nothing was changed")
+    return None
+
+
+def find_checkpoint(path: Path, say: Callable[[str], None] = print) -> Path:
+    """The checkpoint that a path means: itself, or the newest readable one of a run."""
+    path = Path(path)
+    if (path / INFO_FILE).exists():
+        return path
+    read_run(path)
+    found = newest_readable(path, say)
+    if found is None:
+        raise UsageError(f"{path}: no checkpoint yet; go on training with the same `saltwm train` command")
+    return found
+
+
+def load(path: Path | str, *, world: WorldSpec | None = None) -> WorldModel:
+    """A model ready to plan, from a run or a checkpoint; with `world`, only if it was trained for that world."""
+    checkpoint = find_checkpoint(Path(path))
+    durable.verify_directory(checkpoint)
+    info = read_info(checkpoint)
+    if world is not None:
+        require_same_world(info.world, world, checkpoint)
+    model = WorldModel(info.run.model, info.world)
+    load_weights(model, read_tensors(checkpoint / WEIGHTS_FILE), checkpoint / WEIGHTS_FILE)
+    return model.eval()
+
+
+def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: Path) -> None:
+    """Strict: the same names and shapes, or DamagedError with the first few that differ."""
+    expected = model.state_dict()
+    missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
+    wrong = [name for name in expected.keys() & weights.keys() if expected[name].shape != weights[name].shape]
+    if missing or extra or wrong:
+        raise DamagedError(f"{where}: missing {missing[:3]}, not expected {extra[:3]}, of another shape {wrong[:3]}")
+    model.load_state_dict(weights)
+
+
+def require_same_world(trained: WorldSpec, world: WorldSpec, where: Path) -> None:
+    """MismatchError naming each differing field unless a model trained for one world may act in the other."""
+    different = differing_fields(trained, world)
+    if different:
+        raise MismatchError(f"{where} was trained for another world: {'; '.join(different)}")
+
+
+def card(path: Path) -> dict[str, Any]:
+    """A model card: what it is, what it was trained on, how it did."""
+    checkpoint = find_checkpoint(path)
+    info = read_info(checkpoint)
+    weights = read_tensors(checkpoint / WEIGHTS_FILE)
+    return {
+        "checkpoint": str(checkpoint),
+        "step": info.step,
+        "model": info.run.model.model,
+        "objective": info.run.objective.objective,
+        "preset": info.run.preset,
+        "environment": info.world.environment,
+        "image_size": info.world.image_size,
+        "parameters": sum(t.numel() for t in weights.values() if t.is_floating_point()),
+        "dataset_sha256": info.dataset_sha256,
+        "metrics": info.metrics,
+        "versions": info.versions,
+    }

@@ -1,0 +1,148 @@
+"""Tasks: starts and goals chosen once from stored episodes, frozen to JSON with a hash, shared by all methods."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saltwm import durable
+from saltwm.config import ProtocolConfig, from_plain, to_plain
+from saltwm.data.store import Dataset
+from saltwm.envs import make_env
+from saltwm.envs.base import PlanningEnv
+from saltwm.errors import DamagedError, MismatchError, UsageError
+from saltwm.records import Task, TaskSet
+from saltwm.rng import stream
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Start-goal pairs in the order in which they were looked at, and what became of them."""
+
+    tasks: list[Task]
+    considered: int
+    solved: int
+    too_near: int
+
+
+def choose_tasks(
+    dataset: Dataset, protocol: ProtocolConfig, count: int, seed: int, held_out: NDArray[np.int64] | None = None
+) -> TaskSet:
+    """`count` tasks of the protocol; `held_out` are the episodes that training did not see, where the protocol asks.
+
+    One rule for all models: the choice depends on the data, the protocol and the seed alone.
+    """
+    env = make_env(dataset.world.environment, variant=protocol.variant)
+    if protocol.one_per_episode:
+        episodes = _allowed_episodes(dataset, protocol, held_out)
+        drawn = _one_per_episode(dataset, env, protocol, count, seed, episodes)
+    else:
+        drawn = _as_the_authors_draw(dataset, env, protocol, count, seed)
+    return TaskSet(
+        world=dataset.world,
+        protocol=protocol,
+        seed=seed,
+        dataset_sha256=dataset.sha256,
+        pairs_considered=drawn.considered,
+        pairs_solved_at_start=drawn.solved,
+        pairs_too_near=drawn.too_near,
+        tasks=tuple(drawn.tasks),
+    )
+
+
+def _allowed_episodes(
+    dataset: Dataset, protocol: ProtocolConfig, held_out: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
+    if not protocol.held_out:
+        return np.arange(len(dataset.lengths))
+    if held_out is None or len(held_out) == 0:
+        raise UsageError(
+            f"protocol {protocol.name!r} wants episodes that training did not see, and this run held out windows, "
+            "not episodes; train with --split episode or evaluate with --protocol paper"
+        )
+    return held_out
+
+
+def _one_per_episode(
+    dataset: Dataset,
+    env: PlanningEnv,
+    protocol: ProtocolConfig,
+    count: int,
+    seed: int,
+    episodes: NDArray[np.int64],
+) -> _Drawn:
+    """Episodes in random order; in each, the first pair of a random order that is far enough."""
+    rng = stream(seed, "tasks", protocol.name)
+    tasks: list[Task] = []
+    considered = solved = too_near = 0
+    for episode in rng.permutation(episodes).tolist():
+        if len(tasks) == count:
+            break
+        starts = rng.permutation(max(0, int(dataset.lengths[episode]) - protocol.goal_offset_steps + 1))
+        states = dataset.states(episode)
+        distances = env.goal_distance(states[starts], states[starts + protocol.goal_offset_steps])
+        fits = np.flatnonzero(distances >= protocol.min_distance)
+        looked_at = distances[: fits[0] + 1] if len(fits) else distances
+        considered += len(looked_at)
+        solved += int((looked_at < 1).sum())
+        too_near += int(((looked_at >= 1) & (looked_at < protocol.min_distance)).sum())
+        if len(fits):
+            start = int(starts[fits[0]])
+            tasks.append(_task(len(tasks), episode, start, states, protocol, float(distances[fits[0]])))
+    if len(tasks) < count:
+        raise UsageError(
+            f"protocol {protocol.name!r}: {len(tasks)} of {count} tasks fit in {len(episodes)} episodes; "
+            f"ask for at most that many with --tasks {len(tasks)}, or collect more episodes"
+        )
+    return _Drawn(tasks, considered, solved, too_near)
+
+
+def _as_the_authors_draw(
+    dataset: Dataset, env: PlanningEnv, protocol: ProtocolConfig, count: int, seed: int
+) -> _Drawn:
+    """Rows of the whole file, as the published evaluation draws them: any row that has a goal `offset` rows later,
+    `choice` among all but the last such row, sorted. Pairs that are solved at the start stay, and are counted.
+    """
+    rows_per_episode = dataset.lengths + 1
+    starts_per_episode = np.maximum(rows_per_episode - protocol.goal_offset_steps, 0)
+    total = int(starts_per_episode.sum())
+    if total - 1 < count:
+        raise UsageError(f"protocol {protocol.name!r}: {total} possible starts are too few for {count} tasks; collect more")
+    # The published code's own generator: the same file and seed give the same rows.
+    rows = np.sort(np.random.default_rng(seed).choice(total - 1, size=count, replace=False))
+    first_row = np.concatenate([[0], np.cumsum(starts_per_episode)])
+    episodes = np.searchsorted(first_row, rows, side="right") - 1
+    tasks = []
+    for index, (episode, row) in enumerate(zip(episodes.tolist(), rows.tolist(), strict=True)):
+        states, start = dataset.states(episode), row - int(first_row[episode])
+        goal = start + protocol.goal_offset_steps
+        distance = float(env.goal_distance(states[start][None], states[goal][None])[0])
+        tasks.append(_task(index, episode, start, states, protocol, distance))
+    return _Drawn(tasks, count, sum(task.distance < 1 for task in tasks), 0)
+
+
+def _task(
+    index: int, episode: int, start: int, states: NDArray[np.float64], protocol: ProtocolConfig, distance: float
+) -> Task:
+    goal = states[start + protocol.goal_offset_steps]
+    return Task(index, int(episode), start, tuple(states[start].tolist()), tuple(goal.tolist()), distance)
+
+
+def write_tasks(path: Path, tasks: TaskSet) -> None:
+    """Freeze a task set; an existing file must hold the same set."""
+    if path.exists() and read_tasks(path).sha256 != tasks.sha256:
+        raise MismatchError(f"{path} holds another task set; results on different sets cannot be compared: use another --out")
+    durable.write_json(path, {"sha256": tasks.sha256, **to_plain(tasks)})
+
+
+def read_tasks(path: Path) -> TaskSet:
+    """A frozen task set, with its hash checked."""
+    value = durable.read_json(path)
+    if not isinstance(value, dict) or "sha256" not in value:
+        raise DamagedError(f"{path}: not a task set (no sha256)")
+    stored = value.pop("sha256")
+    tasks = from_plain(TaskSet, value, str(path))
+    if tasks.sha256 != stored:
+        raise DamagedError(f"{path}: its tasks do not have the hash it names; they were edited")
+    return tasks

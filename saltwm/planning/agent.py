@@ -1,0 +1,136 @@
+"""Agents: from frames and a goal picture to the next actions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from saltwm.config import CEMConfig
+from saltwm.model.world_model import WorldModel
+from saltwm.planning.cem import Bounds, cem
+from saltwm.planning.costs import Situation, terminal_cost
+from saltwm.rng import Key, stream, torch_stream
+from saltwm.shapes import check
+
+Frames = NDArray[np.uint8]
+Actions = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class View:
+    """What an agent sees of N tasks when it decides."""
+
+    frames: Frames
+    """[N, W, H, W, 3] the newest last, one frame per action block."""
+    past_blocks: Actions
+    """[N, W-1, frameskip * A] raw action blocks executed between them."""
+    goals: Frames
+    """[N, H, W, 3]"""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Raw actions to execute before the next look, and how planning went."""
+
+    actions: Actions
+    """[N, steps, A]"""
+    elite_costs: NDArray[np.float64]
+    """[N, iterations]; no columns if nothing was optimised."""
+
+
+class Policy(Protocol):
+    """Anything that can be evaluated: it is asked once per task and replanning."""
+
+    @property
+    def window(self) -> int:
+        """Frames of history it wants to see, at most."""
+        ...
+
+    def decide(self, view: View, keys: Sequence[tuple[Key, ...]]) -> Decision:
+        """The next actions of each task; `keys` name the tasks' random streams."""
+        ...
+
+
+class Agent:
+    """Plans with a world model: encode the view and the goal once, search action blocks, execute all of them."""
+
+    def __init__(
+        self,
+        model: WorldModel,
+        planner: CEMConfig | None = None,
+        *,
+        horizon_blocks: int = 5,
+        action_low: Sequence[float] | None = None,
+        action_high: Sequence[float] | None = None,
+        history_frames: int = 1,
+        seed: int = 0,
+    ) -> None:
+        """`action_low` and `action_high` bound each raw action; without them plans are unbounded, as in the paper.
+
+        `history_frames` beyond 1 gives a transformer predictor its history; the authors' evaluation gives it one frame.
+        """
+        self.model = model.eval()
+        self.planner = planner or CEMConfig()
+        self.horizon_blocks = horizon_blocks
+        self.window = min(model.window, history_frames)
+        self.seed = seed
+        self.bounds = None if action_low is None or action_high is None else self._bounds(action_low, action_high)
+
+    def _bounds(self, low: Sequence[float], high: Sequence[float]) -> Bounds:
+        encoder, skip = self.model.action_encoder, self.model.config.frameskip
+        limits = [torch.tensor(list(limit), dtype=torch.float32).repeat(skip) for limit in (low, high)]
+        return Bounds(*(encoder.normalise(limit) for limit in limits))
+
+    @torch.inference_mode()
+    def decide(self, view: View, keys: Sequence[tuple[Key, ...]]) -> Decision:
+        """Plan for each task; its random numbers depend on the agent's seed and the task's key alone."""
+        config, world = self.model.config, self.model.world
+        sizes = check("frames", view.frames, "N W S S 3", S=world.image_size, dtype="uint8")
+        block = config.frameskip * world.action_dim
+        check("past_blocks", view.past_blocks, "N W A", N=sizes["N"], W=sizes["W"] - 1, A=block)
+        check("goals", view.goals, "N S S 3", N=sizes["N"], S=world.image_size, dtype="uint8")
+        situation = self.situation(view)
+        plan = cem(
+            terminal_cost(self.model, situation),
+            horizon=self.horizon_blocks,
+            action_dim=block,
+            generators=[torch_stream(self.seed, "plan", *key) for key in keys],
+            config=self.planner,
+            bounds=self.bounds,
+        )
+        raw = self.model.action_encoder.denormalise(plan.actions)
+        actions = raw.reshape(len(raw), -1, world.action_dim).numpy().astype(np.float32)
+        return Decision(actions, plan.elite_costs.double().numpy())
+
+    def situation(self, view: View) -> Situation:
+        """The view in latents: each task is encoded alone, so that its latents do not depend on its neighbours."""
+        device = next(self.model.parameters()).device
+        latents, goals, conditions = [], [], []
+        for frames, blocks, goal in zip(view.frames, view.past_blocks, view.goals, strict=True):
+            pictures = torch.from_numpy(np.concatenate([frames, goal[None]])).to(device)
+            encoded = self.model.encode(pictures[None])[0]
+            latents.append(encoded[:-1])
+            goals.append(encoded[-1])
+            past = torch.from_numpy(blocks)[None].to(device)
+            conditions.append(self.model.condition(past)[0] if len(blocks) else encoded[:0])
+        return Situation(torch.stack(latents), torch.stack(conditions), torch.stack(goals))
+
+
+class RandomPolicy:
+    """Uniform actions: the row that every table needs."""
+
+    window = 1
+
+    def __init__(self, low: Sequence[float], high: Sequence[float], *, steps: int, seed: int = 0) -> None:
+        self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
+        self.steps = steps
+        self.seed = seed
+
+    def decide(self, view: View, keys: Sequence[tuple[Key, ...]]) -> Decision:
+        """`steps` uniform actions for each task."""
+        shape = (self.steps, len(self.low))
+        actions = [stream(self.seed, "random-policy", *key).uniform(self.low, self.high, shape) for key in keys]
+        return Decision(np.stack(actions).astype(np.float32), np.empty((len(keys), 0)))

@@ -1,0 +1,94 @@
+"""Named configurations as plain Python: the paper's, one for two CPU cores, one for a few minutes.
+
+`paper` is the paper's to the letter. `cpu` and `quick` keep the method (objective, transition, planner, window) and
+shrink the pictures, the encoder and the steps; their sizes were chosen by measurement, see LAB.md.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from saltwm.config import (
+    EncoderConfig,
+    ModelConfig,
+    ModelName,
+    ObjectiveConfig,
+    ObjectiveName,
+    RunConfig,
+    TrainConfig,
+    TransformerConfig,
+    one_of,
+)
+
+PresetName = Literal["paper", "cpu", "quick"]
+
+PAPER = RunConfig(  # every default of the config classes is the paper's and says where
+    preset="paper",
+    train=TrainConfig(
+        split="window",  # App. B.1
+        precision="bf16-mixed",  # App. B.2
+        validate_every=1000,
+        save_every=2000,
+    ),
+)
+
+# Four strided convolutions instead of 256 patches and 12 blocks: 64 px, 2.2 M parameters in all.
+_SMALL_ENCODER = EncoderConfig(kind="conv", channels=(16, 32, 64, 128))
+# LeWM's predictor shrunk in proportion, so that planning with it stays affordable on a CPU.
+_SMALL_TRANSFORMER = TransformerConfig(depth=3, heads=4, head_dim=48, mlp_dim=384, projection_dim=1024)
+_SMALL_MODEL = ModelConfig(encoder=_SMALL_ENCODER, transformer=_SMALL_TRANSFORMER)
+
+CPU = RunConfig(
+    preset="cpu",
+    model=_SMALL_MODEL,
+    # At batches of 64 the statistic, which grows with the batch, is too weak at 0.09 to spread the latents.
+    objective=ObjectiveConfig(sigreg_weight=0.3, sigreg_projections=256),
+    train=TrainConfig(batch_size=64, steps=4000, learning_rate=1e-3, validate_every=200, save_every=400),
+)
+
+QUICK = dataclasses.replace(
+    CPU, preset="quick", train=dataclasses.replace(CPU.train, steps=500, validate_every=50, save_every=100)
+)
+
+PRESETS: dict[str, RunConfig] = {preset.preset: preset for preset in (PAPER, CPU, QUICK)}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What `saltwm reproduce` collects and asks of one environment."""
+
+    episodes: int
+    image_size: int
+    frame_every: int
+    tasks: dict[str, int]
+    """Tasks per protocol."""
+    paper_seeds: tuple[int, ...]
+
+
+RECIPES: dict[tuple[str, str], Recipe] = {
+    ("quick", "two-room"): Recipe(2000, 64, 5, {"paper": 50, "clean": 50}, (1,)),
+    ("cpu", "two-room"): Recipe(4000, 64, 5, {"paper": 50, "clean": 100}, (1, 2, 3)),
+    ("cpu", "push-t"): Recipe(4000, 64, 5, {"paper": 50, "clean": 100}, (1, 2, 3)),
+    ("cpu", "reacher"): Recipe(2000, 64, 5, {"paper": 50, "clean": 100}, (1, 2, 3)),
+    ("cpu", "cube"): Recipe(1500, 64, 5, {"paper": 50, "clean": 100}, (1, 2, 3)),
+    ("cpu", "cube-double"): Recipe(1500, 64, 5, {"paper": 50, "clean": 100}, (1, 2, 3)),
+}
+
+
+def run_config(preset: str, model: ModelName = "salt", objective: ObjectiveName | None = None) -> RunConfig:
+    """The preset with a model and an objective; without one, each model's own: rollout for SALT, one-step for LeWM."""
+    one_of("preset", preset, PRESETS)
+    base = PRESETS[preset]
+    objective = objective or ("rollout" if model == "salt" else "one-step")
+    return dataclasses.replace(
+        base,
+        model=dataclasses.replace(base.model, model=model),
+        objective=dataclasses.replace(base.objective, objective=objective),
+    )
+
+
+def recipe(preset: str, environment: str) -> Recipe:
+    """What to collect and evaluate for an environment under a preset."""
+    known = sorted(env for name, env in RECIPES if name == preset)
+    one_of(f"environment for preset {preset!r}", environment, known)
+    return RECIPES[preset, environment]
