@@ -1,12 +1,12 @@
-"""exp of a skew-symmetric matrix, with a backward pass that uses the rotation group instead of a matrix of twice the size.
+"""exp of a skew-symmetric matrix, with a backward pass that stays in the rotation group.
 
-Torch differentiates matrix_exp through the exponential of a 2d x 2d block matrix: 50 ms for two 192 x 192 matrices on one
-core, more than the rest of the transition. For Q = exp(K) with K skew,
+Torch differentiates matrix_exp through the exponential of a 2d x 2d block matrix: 50 ms for two 192 x 192 matrices on
+one core, more than the rest of the transition. For Q = exp(K) with K skew,
 
     d exp(K)[E] = Q phi(-ad_K)[E],   ad_K E = K E - E K,   phi(x) = (e^x - 1) / x = sum_j x^j / (j+1)!
 
-so that the gradient with respect to K is phi(ad_K) applied to the skew part of Q^T G: one d x d product per term, because
-K S - S K = K S - (K S)^T for skew K and S. Large K are halved first: phi(2x) = phi(x) (1 + e^x) / 2, and
+so that the gradient with respect to K is phi(ad_K) applied to the skew part of Q^T G: one d x d product per term,
+because K S - S K = K S - (K S)^T for skew K and S. Large K are halved first: phi(2x) = phi(x) (1 + e^x) / 2, and
 e^{ad_K} S = Q S Q^T.
 """
 

@@ -1,8 +1,8 @@
 """Sums over all training processes that gradients flow back through.
 
-Convention, the same for batch normalisation and SIGReg: every process holds its own loss, the loss that is meant is their
-mean, and the trainer averages gradients (as DistributedDataParallel does). Torch's own differentiable all-reduce
-is deprecated in 2.13.
+Convention, the same for batch normalisation and SIGReg: every process holds its own loss, the loss that is meant is
+their mean, and the trainer averages gradients (as DistributedDataParallel does). Torch's own differentiable
+all-reduce is deprecated in 2.13.
 """
 
 from typing import Any

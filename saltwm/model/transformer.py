@@ -1,4 +1,4 @@
-"""LeWM's predictor and its projection head: a causal transformer over three latents, conditioned on actions by AdaLN-zero.
+"""LeWM's predictor and its projection head: a causal transformer over three latents, conditioned by AdaLN-zero.
 
 Modules bear the names of the published weights (`transformer.layers.0.attn.to_qkv`, ...).
 """
@@ -92,9 +92,8 @@ class ConditionalBlock(nn.Module):
 
     def forward(self, x: Tensor, conditions: Tensor) -> Tensor:
         """x [B, T, D], conditions [B, T, D] -> [B, T, D]."""
-        attn_shift, attn_scale, attn_gate, mlp_shift, mlp_scale, mlp_gate = self.adaLN_modulation(conditions).chunk(
-            6, -1
-        )
+        modulation = self.adaLN_modulation(conditions)
+        attn_shift, attn_scale, attn_gate, mlp_shift, mlp_scale, mlp_gate = modulation.chunk(6, dim=-1)
         x = x + attn_gate * self.attn(self.norm1(x) * (1 + attn_scale) + attn_shift)
         return x + mlp_gate * self.mlp(self.norm2(x) * (1 + mlp_scale) + mlp_shift)
 

@@ -1,0 +1,1 @@
+"""What the paper claims, measured: how prediction errors travel through repeated transitions."""
