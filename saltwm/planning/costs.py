@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
@@ -66,9 +67,9 @@ class FoldedAffine:
     hidden_bias: Tensor
     """[hidden]"""
     effect_weight: Tensor
-    """[hidden, R + D]: the gates W_g c, then the update B c + b."""
+    """[hidden, R+1 + D]: the gates g (the first is constant), then the update B c + b."""
     effect_bias: Tensor
-    """[R + D]"""
+    """[R+1 + D]"""
     modes: Tensor
     """[(R+1) D, D]: A0^T, N_1^T, ..., N_R^T one below the other."""
 
@@ -78,36 +79,34 @@ class FoldedAffine:
         transition, encoder = model.transition, model.action_encoder
         assert isinstance(transition, StateAffine)
         first, (hidden, _, last) = encoder.patch_embed, encoder.embed
-        gate = transition.W_g.weight if transition.modes else torch.empty(0, transition.condition_dim)
-        effect = torch.cat([gate, transition.B.weight])
-        bias = torch.cat([torch.zeros(len(gate)), transition.B.bias])
-        stacked = torch.cat([transition.base_matrix()[None], transition.N]) if transition.modes else transition.base_matrix()[None]
+        base, bias = transition.base_matrix(), transition.B.bias
+        gates = [transition.W_g.weight] if transition.modes else []
+        modes = [transition.N] if transition.modes else []
+        constant = torch.zeros(1, transition.condition_dim, dtype=bias.dtype, device=bias.device)
+        effect = torch.cat([constant, *gates, transition.B.weight])
+        offset = torch.cat([torch.ones_like(bias[:1]), torch.zeros_like(effect[1 : 1 + transition.modes, 0]), bias])
         return FoldedAffine(
             hidden_weight=(hidden.weight @ first.weight).T.contiguous(),
             hidden_bias=hidden.weight @ first.bias + hidden.bias,
             effect_weight=(effect @ last.weight).T.contiguous(),
-            effect_bias=effect @ last.bias + bias,
-            modes=stacked.transpose(1, 2).reshape(-1, transition.dim).contiguous(),
+            effect_bias=effect @ last.bias + offset,
+            modes=torch.cat([base[None], *modes]).transpose(1, 2).reshape(-1, transition.dim).contiguous(),
         )
-
-    def effects(self, plans: Tensor) -> tuple[Tensor, Tensor]:
-        """Gates [S, H, R+1] (the first is 1) and updates [S, H, D] of normalised plans [S, H, A]."""
-        hidden = torch.nn.functional.silu(torch.addmm(self.hidden_bias, plans.flatten(0, 1), self.hidden_weight), inplace=True)
-        effect = torch.addmm(self.effect_bias, hidden, self.effect_weight).unflatten(0, plans.shape[:2])
-        dim = self.modes.shape[1]
-        gates, updates = effect.split([effect.shape[-1] - dim, dim], dim=-1)
-        return torch.cat([torch.ones_like(gates[..., :1]), gates], dim=-1), updates
 
     def last_latent(self, z: Tensor, plans: Tensor) -> Tensor:
         """z_H [S, D] from one latent z [D] under normalised plans [S, H, A]."""
-        gates, updates = self.effects(plans)
+        count, horizon, _ = plans.shape
         dim = len(z)
+        blocks = plans.transpose(0, 1).reshape(horizon * count, -1)  # each step's rows lie together
+        hidden = functional.silu(torch.addmm(self.hidden_bias, blocks, self.hidden_weight), inplace=True)
+        effects = torch.addmm(self.effect_bias, hidden, self.effect_weight).view(horizon, count, -1)
+        gates, updates = effects[..., :-dim], effects[..., -dim:]
         # The first step starts from one z for all candidates: R+1 products of it serve them all.
         first = (z @ self.modes.view(-1, dim, dim)).view(-1, dim)
-        latents = torch.addmm(updates[:, 0], gates[:, 0], first)
-        for step in range(1, plans.shape[1]):
-            weighted = (gates[:, step, :, None] * latents[:, None]).flatten(1)
-            latents = torch.addmm(updates[:, step], weighted, self.modes)
+        latents = torch.addmm(updates[0], gates[0], first)
+        for gate, update in zip(gates[1:], updates[1:], strict=True):
+            weighted = (gate[:, :, None] * latents[:, None]).flatten(1)
+            latents = torch.addmm(update, weighted, self.modes)
         return latents
 
 

@@ -1,0 +1,138 @@
+"""Terminal costs: the folded arithmetic equals the plain rollout, and no task sees another."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from saltwm.config import AffineConfig, CEMConfig, EncoderConfig, ModelConfig, TransformerConfig, WorldSpec
+from saltwm.errors import ShapeError
+from saltwm.model.world_model import WorldModel
+from saltwm.planning.agent import Agent, RandomPolicy, View
+from saltwm.planning.costs import FoldedAffine, Situation, terminal_cost
+
+WORLD = WorldSpec("two-room", 2, image_size=16)
+SMALL = ModelConfig(
+    latent_dim=12,
+    encoder=EncoderConfig(kind="conv", channels=(4, 8), width=16, projection_dim=24),
+    affine=AffineConfig(modes=3),
+    transformer=TransformerConfig(depth=1, heads=2, head_dim=8, mlp_dim=16, projection_dim=16, dropout=0.0),
+)
+
+
+def shaken(config):
+    """A model whose every parameter matters: the paper's initialisation leaves most of them at zero."""
+    torch.manual_seed(0)
+    model = WorldModel(config, WORLD).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    model.action_encoder.set_scaling(torch.tensor([0.1, -0.2]), torch.tensor([0.5, 0.7]))
+    return model
+
+
+def situation(model, tasks, window=1):
+    generator = torch.Generator().manual_seed(1)
+    dim = model.config.latent_dim
+    return Situation(
+        torch.randn(tasks, window, dim, generator=generator),
+        torch.randn(tasks, window - 1, dim, generator=generator),
+        torch.randn(tasks, dim, generator=generator),
+    )
+
+
+@pytest.mark.parametrize("affine", [AffineConfig(modes=3), AffineConfig(modes=0), AffineConfig(modes=2, spectral=False)])
+def test_the_folded_cost_is_the_rollout_cost(affine):
+    model = shaken(dataclasses.replace(SMALL, affine=affine)).double()
+    at = situation(model, 2)
+    at = Situation(*(tensor.double() for tensor in (at.history, at.past_conditions, at.goal)))
+    plans = torch.randn(2, 7, 4, 10, dtype=torch.float64)
+    with torch.inference_mode():
+        folded = terminal_cost(model, at)(plans)
+        conditions = model.action_encoder.encode_normalised(plans.flatten(0, 1))
+        start = at.history.repeat_interleave(7, dim=0)
+        last = model.rollout(start, conditions)[:, -1].unflatten(0, (2, 7))
+        expected = (last - at.goal[:, None]).square().mean(dim=2)
+    # Float64 and the same sums in another order.
+    torch.testing.assert_close(folded, expected, rtol=1e-11, atol=1e-12)
+
+
+def test_folding_depends_on_every_weight_of_the_transition():
+    """Negative control: if a weight were left out of the fold, shaking it would not change the cost."""
+    model = shaken(SMALL)
+    at, plans = situation(model, 1), torch.randn(1, 5, 3, 10)
+    with torch.no_grad():
+        before = terminal_cost(model, at)(plans)
+        for parameter in [*model.transition.parameters(), *model.action_encoder.parameters()]:
+            saved = parameter.clone()
+            parameter.add_(0.5 * torch.randn_like(parameter))
+            assert not torch.allclose(terminal_cost(model, at)(plans), before)
+            parameter.copy_(saved)
+        assert torch.equal(terminal_cost(model, at)(plans), before)
+
+
+@pytest.mark.parametrize("name", ["salt", "lewm"])
+def test_costs_do_not_depend_on_the_neighbours_to_the_last_bit(name):
+    model = shaken(dataclasses.replace(SMALL, model=name))
+    window = model.window
+    at = situation(model, 3, window)
+    plans = torch.randn(3, 6, 2, 10)
+    with torch.inference_mode():
+        together = terminal_cost(model, at)(plans)
+        one = Situation(at.history[1:2], at.past_conditions[1:2], at.goal[1:2])
+        alone = terminal_cost(model, one)(plans[1:2])
+    assert torch.equal(together[1], alone[0])
+
+
+def test_no_matrix_per_candidate_is_built():
+    model = shaken(SMALL)
+    folded = FoldedAffine.of(model)
+    dim, modes = SMALL.latent_dim, SMALL.affine.modes
+    assert folded.modes.shape == ((modes + 1) * dim, dim)
+
+
+def view(tasks, window=1):
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (tasks, window, 16, 16, 3), dtype=np.uint8)
+    return View(frames, rng.normal(size=(tasks, window - 1, 10)).astype(np.float32), frames[:, 0])
+
+
+@pytest.mark.parametrize(("name", "window"), [("salt", 1), ("lewm", 1), ("lewm", 3)])
+def test_an_agent_decides_the_same_alone_and_in_company(name, window):
+    model = shaken(dataclasses.replace(SMALL, model=name))
+    agent = Agent(model, CEMConfig(20, 3, 5), horizon_blocks=2, history_frames=window)
+    sight = view(3, window)
+    together = agent.decide(sight, [(0, 0), (1, 0), (2, 0)])
+    alone = agent.decide(View(sight.frames[2:], sight.past_blocks[2:], sight.goals[2:]), [(2, 0)])
+    assert together.actions.shape == (3, 10, 2)
+    assert np.array_equal(together.actions[2], alone.actions[0])
+    assert np.array_equal(together.elite_costs[2], alone.elite_costs[0])
+
+
+def test_bounded_agents_act_inside_the_action_space_and_unbounded_ones_need_not():
+    model = shaken(SMALL)
+    model.action_encoder.set_scaling(torch.zeros(2), torch.full((2,), 3.0))
+    keys = [(task, 0) for task in range(4)]
+    free = Agent(model, CEMConfig(20, 3, 5), horizon_blocks=2).decide(view(4), keys)
+    bounded = Agent(model, CEMConfig(20, 3, 5), horizon_blocks=2, action_low=[-1, -1], action_high=[1, 1])
+    assert np.abs(free.actions).max() > 1
+    assert np.abs(bounded.decide(view(4), keys).actions).max() <= 1 + 1e-5
+
+
+def test_an_agent_refuses_views_of_another_shape():
+    agent = Agent(shaken(SMALL), CEMConfig(20, 3, 5))
+    sight = view(1)
+    with pytest.raises(ShapeError, match="frames"):
+        agent.decide(View(sight.frames[:, :, :8], sight.past_blocks, sight.goals), [(0, 0)])
+    with pytest.raises(ShapeError, match="goals"):
+        agent.decide(View(sight.frames, sight.past_blocks, sight.goals[0]), [(0, 0)])
+
+
+def test_random_actions_fill_the_action_space_and_repeat_with_the_key():
+    policy = RandomPolicy([-1, 0], [1, 2], steps=500)
+    first, again, other = (policy.decide(view(1), [key]).actions[0] for key in [(0, 0), (0, 0), (0, 1)])
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    np.testing.assert_allclose(first.mean(axis=0), [0, 1], atol=0.1)
+    assert first.min(axis=0)[1] >= 0

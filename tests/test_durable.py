@@ -1,0 +1,179 @@
+"""Durable files: whole or absent, hashed, one writer at a time, clear errors."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saltwm import durable
+from saltwm.errors import DamagedError, DiskError, LockedError, UsageError
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(PLAIN)
+def test_json_comes_back_as_it_was_written(tmp_path_factory, value):
+    path = tmp_path_factory.mktemp("json") / "value.json"
+    durable.write_json(path, value)
+    assert durable.read_json(path) == value
+
+
+@pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": 1, "a": 2}', '{"a": Infinity}', "{", "", "\x00", "[" * 100_000])
+def test_anything_but_strict_json_is_damage(tmp_path, text):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(DamagedError, match=r"bad\.json"):
+        durable.read_json(path)
+
+
+def test_non_finite_numbers_are_not_written(tmp_path):
+    with pytest.raises(ValueError, match="JSON compliant"):
+        durable.write_json(tmp_path / "x.json", {"a": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="no such file"):
+        durable.read_json(tmp_path / "nothing.json")
+
+
+def test_a_crash_before_any_step_leaves_the_old_file_or_the_new_one(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    steps = []
+    monkeypatch.setattr(durable, "_before_step", lambda step, _: steps.append(step))
+    durable.write_bytes(path, b"old")
+    for crash_at in range(len(steps)):
+        seen = []
+
+        def crash(step, _, seen=seen, crash_at=crash_at):
+            seen.append(step)
+            if len(seen) == crash_at + 1:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(durable, "_before_step", crash)
+        with pytest.raises(KeyboardInterrupt):
+            durable.write_bytes(path, b"new")
+        assert path.read_bytes() == b"old"
+        assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_is_said_with_path_and_bytes_and_keeps_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    durable.write_bytes(path, b"old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskError, match=r"file: cannot write 3 bytes: No space left"):
+        durable.write_bytes(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def publish(path):
+    with durable.publish_directory(path) as directory:
+        (directory / "a").write_bytes(b"alpha")
+        (directory / "deep").mkdir()
+        (directory / "deep" / "b").write_bytes(b"beta" * 100)
+
+
+def test_a_published_directory_is_whole_and_verifies(tmp_path):
+    publish(tmp_path / "d")
+    durable.verify_directory(tmp_path / "d")
+
+
+def test_a_publication_that_fails_leaves_nothing(tmp_path):
+    with pytest.raises(RuntimeError), durable.publish_directory(tmp_path / "d") as directory:
+        (directory / "a").write_bytes(b"alpha")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def damage_missing(d):
+    (d / "a").unlink()
+
+
+def damage_extra(d):
+    (d / "c").write_bytes(b"")
+
+
+def damage_truncated(d):
+    (d / "deep" / "b").write_bytes(b"beta" * 99)
+
+
+def damage_flipped(d):
+    data = bytearray((d / "deep" / "b").read_bytes())
+    data[7] ^= 1
+    (d / "deep" / "b").write_bytes(data)
+
+
+def damage_swapped(d):
+    (d / "a").write_bytes((d / "deep" / "b").read_bytes())
+
+
+def damage_manifest(d):
+    (d / "manifest.json").write_text(json.dumps({"a": 3}))
+
+
+def damage_link(d):
+    (d / "a").unlink()
+    (d / "a").symlink_to("/etc/hostname")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [damage_missing, damage_extra, damage_truncated, damage_flipped, damage_swapped, damage_manifest, damage_link],
+)
+def test_every_kind_of_damage_is_found(tmp_path, damage):
+    publish(tmp_path / "d")
+    damage(tmp_path / "d")
+    with pytest.raises(DamagedError):
+        durable.verify_directory(tmp_path / "d")
+
+
+def test_a_half_written_last_line_is_left_out_and_earlier_damage_is_an_error(tmp_path):
+    path = tmp_path / "log.jsonl"
+    durable.append_json_line(path, {"step": 1})
+    durable.append_json_line(path, {"step": 2})
+    with open(path, "a") as file:
+        file.write('{"step": 3')
+    assert durable.read_json_lines(path) == [{"step": 1}, {"step": 2}]
+    path.write_text('{"step"\n{"step": 2}\n')
+    with pytest.raises(DamagedError, match="line 1"):
+        durable.read_json_lines(path)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from saltwm import durable
+with durable.only_writer(Path(sys.argv[1]), "train"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_writer_is_refused_and_a_killed_one_leaves_no_lock(tmp_path):
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(LockedError, match=f"saltwm train .process {holder.pid}"), durable.only_writer(tmp_path, "train"):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    (tmp_path / ".tmp-1-half").write_text("left by the dead")
+    with durable.only_writer(tmp_path, "train"):
+        assert not (tmp_path / ".tmp-1-half").exists()
