@@ -43,7 +43,7 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}  # type: ignore[misc]
-    action_space: gymnasium.spaces.Box[Any]  # type: ignore[assignment]
+    action_space: gymnasium.spaces.Box[Any]
     name: ClassVar[str]
     """The environment's name on the command line."""
     state_dim: ClassVar[int]
