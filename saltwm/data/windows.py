@@ -1,0 +1,206 @@
+"""Training windows: K+1 frames and the K action blocks between them; a batch is a pure function of (seed, step)."""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saltwm import rng
+from saltwm.data.store import Dataset, FramesLater
+from saltwm.errors import UsageError
+from saltwm.shapes import check
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows as the model takes them: raw frames, raw actions."""
+
+    frames: NDArray[np.uint8]
+    """[B, K + 1, H, W, 3]"""
+    actions: NDArray[np.float32]
+    """[B, K, frameskip * A], the frameskip actions of a block side by side"""
+
+
+def held_out_episodes(episodes: int, split_seed: int, validation_fraction: float) -> Ids:
+    """Episodes that training never sees, ascending: a function of its arguments alone, so that tasks can use it."""
+    return _chosen(episodes, split_seed, validation_fraction)
+
+
+class Windows:
+    """All windows of a dataset, numbered by episode and start, and their split into training and validation."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        frames: int,
+        frameskip: int,
+        *,
+        split: Literal["episode", "window"] = "episode",
+        split_seed: int = 3072,
+        validation_fraction: float = 0.1,
+    ) -> None:
+        if frames < 2 or frameskip < 1:
+            raise UsageError(f"a window needs at least 2 frames and a frameskip of 1, found {frames} and {frameskip}")
+        if frameskip % dataset.frame_every:
+            raise UsageError(
+                f"{dataset.path}: holds every {dataset.frame_every}th frame, so the frameskip must be a multiple of "
+                f"{dataset.frame_every}, found {frameskip}; collect it again with another --frame-every"
+            )
+        if not 0.0 <= validation_fraction < 1.0:
+            raise UsageError(f"validation_fraction must be in [0, 1), found {validation_fraction}")
+        self.dataset = dataset
+        self.blocks = frames - 1
+        """K, action blocks of a window."""
+        self.frameskip = frameskip
+        span = self.blocks * frameskip
+        starts = np.maximum(0, (dataset.lengths - span) // dataset.frame_every + 1)
+        self._first_window = np.concatenate([[0], np.cumsum(starts)])
+        self._split_seed = split_seed
+        self._epoch: tuple[tuple[int, int], Ids] | None = None
+        self.validation_episodes: Ids | None = None
+        """Episodes held out, ascending; None where the windows of both sides overlap."""
+        in_validation = np.zeros(len(self), bool)
+        if split == "episode":
+            self.validation_episodes = held_out_episodes(len(dataset), split_seed, validation_fraction)
+            in_validation[np.isin(np.repeat(np.arange(len(dataset)), starts), self.validation_episodes)] = True
+        else:  # as the paper splits (App. B.1)
+            in_validation[_chosen(len(self), split_seed, validation_fraction)] = True
+        self.train, self.validation = np.flatnonzero(~in_validation), np.flatnonzero(in_validation)
+        """Window ids of each side, ascending."""
+        if not len(self.train):
+            raise UsageError(
+                f"{dataset.path}: no training window: {frames} frames {frameskip} steps apart need episodes of "
+                f"{span} steps, the longest has {dataset.lengths.max()}"
+            )
+
+    def __len__(self) -> int:
+        """Number of windows on both sides."""
+        return int(self._first_window[-1])
+
+    # --- batches --------------------------------------------------------------------------------------------------
+
+    def training_ids(self, seed: int, step: int, batch_size: int) -> Ids:
+        """Windows of training step `step`: each epoch visits every window at most once, the last rest is dropped."""
+        steps = len(self.train) // batch_size
+        if steps == 0:
+            raise UsageError(
+                f"{self.dataset.path}: {len(self.train)} training windows, fewer than a batch of {batch_size}"
+            )
+        epoch, index = divmod(step, steps)
+        return self._permutation(seed, epoch)[index * batch_size : (index + 1) * batch_size]
+
+    def validation_ids(self, index: int, batch_size: int) -> Ids:
+        """Windows of validation batch `index`: the same mixture of episodes each time; it wraps around at the end."""
+        if not len(self.validation):
+            raise UsageError(
+                f"{self.dataset.path}: no validation window; raise the validation fraction or collect more"
+            )
+        order = rng.stream(self._split_seed, "validation").permutation(self.validation)
+        return order.take(np.arange(index * batch_size, (index + 1) * batch_size), mode="wrap")
+
+    def batch(self, ids: Ids) -> Batch:
+        """The windows `ids` [B]."""
+        return self.batch_later(ids).result()
+
+    def batch_later(self, ids: Ids) -> "BatchLater":
+        """The same, begun now and waited for in `.result()`."""
+        episodes, starts = self.locate(ids)
+        steps = starts[:, None] + np.arange(self.blocks + 1) * self.frameskip
+        frames = self.dataset.read_frames_later(np.repeat(episodes, self.blocks + 1), steps.ravel())
+        rows = self.dataset.first_step[episodes] + starts
+        actions = self.dataset.all_actions[rows[:, None] + np.arange(self.blocks * self.frameskip)]
+        return BatchLater(frames, actions.reshape(len(ids), self.blocks, -1))
+
+    def locate(self, ids: Ids) -> tuple[Ids, Ids]:
+        """Episode and first step of windows: [B] -> [B], [B]."""
+        check("window ids", ids, "B", dtype="int")
+        if ((ids < 0) | (ids >= len(self))).any():
+            raise UsageError(
+                f"{self.dataset.path}: window ids must be in 0 .. {len(self) - 1}, found {ids.min()} .. {ids.max()}"
+            )
+        episodes = np.searchsorted(self._first_window, ids, side="right") - 1
+        return episodes, (ids - self._first_window[episodes]) * self.dataset.frame_every
+
+    def _permutation(self, seed: int, epoch: int) -> Ids:
+        """The epoch's order; the last one is kept, because steps ask for it one after another."""
+        if self._epoch is None or self._epoch[0] != (seed, epoch):
+            self._epoch = (seed, epoch), rng.stream(seed, "epoch", epoch).permutation(self.train)
+        return self._epoch[1]
+
+
+def _chosen(count: int, seed: int, fraction: float) -> Ids:
+    """A random share of 0 .. count-1, ascending."""
+    return np.sort(rng.stream(seed, "split").permutation(count)[: round(fraction * count)])
+
+
+@dataclass(frozen=True)
+class BatchLater:
+    """A batch whose frames are being read."""
+
+    frames: FramesLater
+    actions: NDArray[np.float32]
+
+    def result(self) -> Batch:
+        """Wait for the frames."""
+        frames = self.frames.result()
+        count, blocks = self.actions.shape[:2]
+        return Batch(frames.reshape(count, blocks + 1, *frames.shape[1:]), self.actions)
+
+
+def batches(  # noqa: PLR0917 - the order in which one says it
+    windows: Windows,
+    seed: int,
+    first_step: int,
+    last_step: int,
+    batch_size: int,
+    rank: int = 0,
+    world_size: int = 1,
+) -> "Batches":
+    """Training batches of the steps first_step <= step < last_step, read ahead; the share of one of many processes."""
+    if batch_size % world_size:
+        raise UsageError(f"a batch of {batch_size} windows cannot be shared evenly by {world_size} processes")
+    share = batch_size // world_size
+    return Batches(windows, seed, range(first_step, last_step), batch_size, slice(rank * share, (rank + 1) * share))
+
+
+class Batches:
+    """Iterate once for (step, Batch); `waited` sums the seconds that the caller had to wait.
+
+    The global batch of a step does not depend on the number of processes: each takes a contiguous slice of it.
+    """
+
+    AHEAD = 2
+    """Batches being read while the caller works on one."""
+
+    def __init__(self, windows: Windows, seed: int, steps: range, batch_size: int, share: slice) -> None:
+        self.waited = 0.0
+        self._windows = windows
+        self._seed = seed
+        self._steps = steps
+        self._batch_size = batch_size
+        self._share = share
+
+    def __iter__(self) -> Iterator[tuple[int, Batch]]:
+        pending: deque[tuple[int, BatchLater]] = deque()
+        for step in self._steps:
+            pending.append((step, self._request(step)))
+            if len(pending) > self.AHEAD:
+                yield self._wait(*pending.popleft())
+        while pending:
+            yield self._wait(*pending.popleft())
+
+    def _request(self, step: int) -> BatchLater:
+        ids = self._windows.training_ids(self._seed, step, self._batch_size)
+        return self._windows.batch_later(ids[self._share])
+
+    def _wait(self, step: int, later: BatchLater) -> tuple[int, Batch]:
+        started = time.perf_counter()
+        batch = later.result()
+        self.waited += time.perf_counter() - started
+        return step, batch
