@@ -94,7 +94,7 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
         else:
             self.restore(state)
         self.set_goal(self._random_goal(self.np_random) if goal is None else goal)
-        return self.state(), self._info()
+        return self.state(), {"success": self.succeeded()}
 
     def step(self, action: Action) -> tuple[State, float, bool, bool, dict[str, Any]]:
         """One control step; terminated means that the goal is reached now; time limits are the caller's business."""
@@ -103,7 +103,7 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
             raise NonFiniteError(f"{self.name}: action {np.asarray(action).tolist()} is not finite")
         self._advance(np.asarray(action, np.float32))
         reached = self.succeeded()
-        return self.state(), float(reached), reached, False, self._info()
+        return self.state(), float(reached), reached, False, {"success": reached}
 
     def render(self) -> Frame:
         """The current frame [image_size, image_size, 3]."""
@@ -141,9 +141,6 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
         one_of(f"{self.name} policy", kind, self.policies)
         low, high = self.action_space.low, self.action_space.high
         return lambda: rng.uniform(low, high).astype(np.float32)
-
-    def _info(self) -> dict[str, Any]:
-        return {"success": self.succeeded()}
 
     # --- what an environment supplies ------------------------------------------------------------------------------
 

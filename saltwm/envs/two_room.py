@@ -42,8 +42,6 @@ WALL_LEFT, WALL_RIGHT = WALL_CENTRE - WALL_HALF - RADIUS, WALL_CENTRE + WALL_HAL
 
 DOOR = np.array([WALL_CENTRE, DOOR_CENTRE])
 RED = 255.0
-DOT_REACH = 6 * RADIUS
-"""Beyond this the dot's weight is below 2^-24, nothing in single precision."""
 
 
 class TwoRoom(PlanningEnv):
@@ -261,30 +259,21 @@ def draw_discs(positions: State, size: int) -> Frame:
 
     At 224 pixels it is the benchmark's own frame; at other sizes walls are averaged over each pixel's area.
     """
-    empty = _background(size)
-    frames = np.repeat(np.repeat(empty.astype(np.uint8)[..., None], 3, axis=2)[None], len(positions), axis=0)
-    # Only the window in which the dot changes a pixel is drawn.
-    columns, across = _dot_window(positions[:, 0], size)
-    rows, down = _dot_window(positions[:, 1], size)
-    rows, columns = rows[:, :, None], columns[:, None, :]
-    dot = down[:, :, None] * across[:, None, :]
-    dark = empty[rows, columns] * (1.0 - dot)
-    image = np.arange(len(positions))[:, None, None]
-    frames[image, rows, columns] = np.stack([dark + RED * dot, dark, dark], axis=-1)
+    centres = _pixel_centres(size)
+    columns = _gaussian(centres - positions[:, 0:1])
+    rows = _gaussian(centres - positions[:, 1:2])
+    dot = rows[:, :, None] * columns[:, None, :]
+    dark = _background(size) * (1.0 - dot)
+    frames = np.empty((*dark.shape, 3), np.uint8)
+    frames[..., 0] = dark + RED * dot
+    frames[..., 1] = frames[..., 2] = dark
     return frames
 
 
-def _dot_window(centres: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Pixels near the dot's centres along one axis, and the dot's profile there: [N] -> [N, window], [N, window].
-
-    The peak is scaled to 1, as the benchmark does.
-    """
-    pixels = _pixel_centres(size)
-    window = min(size, math.ceil(2 * DOT_REACH * size / WORLD) + 1)
-    first = np.searchsorted(pixels, centres - DOT_REACH).clip(0, size - window)
-    near = first[:, None] + np.arange(window)
-    profile = np.exp(-((pixels[near] - centres[:, None]) ** 2) / (2 * RADIUS**2))
-    return near, (profile / profile.max(axis=1, keepdims=True)).astype(np.float32)
+def _gaussian(offsets: NDArray[np.float64]) -> NDArray[np.float32]:
+    """exp(-offset^2 / 2 RADIUS^2) along one axis, scaled to a peak of 1 as the benchmark does: [N, size]."""
+    values = np.exp(-(offsets**2) / (2 * RADIUS**2))
+    return (values / values.max(axis=1, keepdims=True)).astype(np.float32)
 
 
 def _pixel_centres(size: int) -> NDArray[np.float64]:
