@@ -28,7 +28,27 @@ _WHERE = {
 }
 _MODULES = {"propagation": "saltwm.diagnostics.propagation"}
 
-__all__ = sorted([*_WHERE, *_MODULES])
+__all__ = [
+    "ActionEncoder",
+    "Agent",
+    "CEMConfig",
+    "Dataset",
+    "Encoder",
+    "Plan",
+    "SaltError",
+    "StateAffine",
+    "TransformerPredictor",
+    "Windows",
+    "WorldModel",
+    "cem",
+    "load",
+    "make_env",
+    "propagation",
+    "run_config",
+    "sigreg",
+    "terminal_cost",
+    "train",
+]
 
 if TYPE_CHECKING:
     from saltwm.checkpoint import load

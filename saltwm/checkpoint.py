@@ -83,7 +83,9 @@ def start_run(path: Path, info: RunInfo) -> None:
     if info.dataset_sha256 != found.dataset_sha256:
         different.append(f"dataset: expected {info.dataset_sha256[:12]}, found {found.dataset_sha256[:12]}")
     if different:
-        raise MismatchError(f"{path} holds another run ({'; '.join(different)}); choose another --out or repeat its options")
+        raise MismatchError(
+            f"{path} holds another run ({'; '.join(different)}); choose another --out or repeat its options"
+        )
 
 
 def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer: dict[str, Tensor], keep: int) -> Path:
@@ -170,7 +172,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def newest_readable(run: Path, say: Callable[[str], None]) -> Path | None:
-    """The newest checkpoint that is whole; damaged ones are said aloud; all damaged is an error, none at all is None."""
+    """The newest whole checkpoint; damaged ones are said aloud; all damaged is an error, none at all is None."""
     paths = list_checkpoints(run)
     for path in reversed(paths):
         try:

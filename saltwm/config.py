@@ -243,7 +243,7 @@ def from_plain(kind: type[T], value: Any, where: str) -> T:
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
     for cls in _dataclasses_of(kind):
-        cls.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
+        cls.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
     missing = _missing_keys(kind, value, "")
     if missing:
         raise DamagedError(f"{where}: {missing[0]} is missing")

@@ -9,7 +9,17 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-PACKAGES = ("saltwm", "torch", "lightning-fabric", "tensorstore", "gymnasium", "pymunk", "mujoco", "dm-control", "ogbench")
+PACKAGES = (
+    "saltwm",
+    "torch",
+    "lightning-fabric",
+    "tensorstore",
+    "gymnasium",
+    "pymunk",
+    "mujoco",
+    "dm-control",
+    "ogbench",
+)
 RENDER_PROBE = (
     "import mujoco;"
     "m = mujoco.MjModel.from_xml_string('<mujoco><worldbody><geom size=\"1\"/></worldbody></mujoco>');"
@@ -60,7 +70,9 @@ def _devices() -> list[Finding]:
 
 def _disk() -> Finding:
     free = shutil.disk_usage(".").free / 2**30
-    return Finding("free disk here", f"{free:.0f} GiB", "" if free > 5 else "free some space: a dataset needs up to 5 GiB")
+    return Finding(
+        "free disk here", f"{free:.0f} GiB", "" if free > 5 else "free some space: a dataset needs up to 5 GiB"
+    )
 
 
 def _renderer(backend: str) -> Finding:

@@ -162,8 +162,7 @@ def file_hashes(directory: Path) -> dict[str, dict[str, Any]]:
     """{relative path: {"bytes": size, "sha256": hex}} for every file below `directory` but its manifest."""
     files = sorted(file for file in directory.rglob("*") if file.is_file() and file != directory / MANIFEST)
     return {
-        file.relative_to(directory).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256(file)}
-        for file in files
+        file.relative_to(directory).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in files
     }
 
 
@@ -245,7 +244,9 @@ def _disk_errors(path: Path, size: int | None) -> Iterator[None]:
         if error.errno not in _DISK_ERRNOS:
             raise
         wanted = "" if size is None else f" {size} bytes"
-        raise DiskError(f"{path}: cannot write{wanted}: {os.strerror(error.errno or 0)}; what was saved is intact") from error
+        raise DiskError(
+            f"{path}: cannot write{wanted}: {os.strerror(error.errno or 0)}; what was saved is intact"
+        ) from error
 
 
 # --- one writer -------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """How the model learns: predictions of its own latents, and SIGReg against their collapse (eq. 10)."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +17,7 @@ from saltwm.shapes import check
 LARGEST_KNOT = 3.0  # SIGReg's integral runs over [-3, 3]
 
 
-@dataclass(frozen=True)
-class Losses:
+class Losses(NamedTuple):  # a named tuple, because Fabric looks into what a forward pass returns
     """One batch's losses, and the latents they were computed from."""
 
     total: Tensor

@@ -205,6 +205,8 @@ def read_cell(folder: Path) -> Cell:
     path = folder / "episodes.jsonl"
     lines = durable.read_json_lines(path)
     episodes = tuple(from_plain(EpisodeRecord, line, f"{path}: line {i}") for i, line in enumerate(lines, start=1))
+    if not episodes:
+        raise DamagedError(f"{path}: no episodes, though evaluation.json says the evaluation is finished")
     found = (sum(episode.success for episode in episodes), len(episodes))
     expected = (evaluation.success.successes, evaluation.success.n)
     if found != expected:

@@ -154,7 +154,13 @@ class _Progress:
 
 
 def _step(
-    fabric: Any, learner: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, config: RunConfig, step: int, total: int
+    fabric: Any,
+    learner: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    config: RunConfig,
+    step: int,
+    total: int,
 ) -> tuple[Losses, float]:
     """One optimiser step; NonFiniteError before the weights are touched if the loss or its gradient is not finite."""
     for group in optimizer.param_groups:
@@ -172,8 +178,8 @@ def _step(
     norm = fabric.clip_gradients(learner, optimizer, max_norm=config.train.gradient_clip, error_if_nonfinite=False)
     if not math.isfinite(losses.total.item()) or not math.isfinite(norm):
         raise NonFiniteError(
-            f"step {step + 1}: loss {losses.total.item():g}, gradient norm {float(norm):g}; the weights are still those of "
-            f"the step before and the last checkpoint is intact; try a smaller --learning-rate"
+            f"step {step + 1}: loss {losses.total.item():g}, gradient norm {float(norm):g}; the last checkpoint is "
+            f"intact; try a smaller --learning-rate"
         )
     optimizer.step()
     return losses, float(norm)
@@ -206,7 +212,9 @@ def make_windows(config: RunConfig, dataset: Dataset) -> Windows:
 def count_steps(config: RunConfig, windows: int) -> int:
     """Optimiser steps: `steps`, or whole batches of `epochs` passes."""
     if windows < config.train.batch_size:
-        raise UsageError(f"{windows} training windows are fewer than one batch of {config.train.batch_size}; collect more")
+        raise UsageError(
+            f"{windows} training windows are fewer than one batch of {config.train.batch_size}; collect more"
+        )
     if config.train.steps is not None:
         return config.train.steps
     return int(config.train.epochs * (windows // config.train.batch_size))

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,7 +61,9 @@ def encode_trajectories(
     long_enough = held_out[dataset.lengths[held_out] >= horizon * skip]
     if len(long_enough) == 0:
         longest = int(dataset.lengths[held_out].max() // skip)
-        raise UsageError(f"no held-out episode has {horizon} action blocks; the longest has {longest}: use --horizon {longest}")
+        raise UsageError(
+            f"no held-out episode has {horizon} action blocks; the longest has {longest}: use --horizon {longest}"
+        )
     rng = stream(split.seed, "diagnose", batch)
     episodes = rng.choice(long_enough, count, replace=count > len(long_enough))
     last_starts = (dataset.lengths[episodes] - horizon * skip) // dataset.frame_every
@@ -77,7 +80,7 @@ def encode_trajectories(
     return model.encode(torch.from_numpy(frames)), model.condition(torch.from_numpy(blocks))
 
 
-def summarise(measured: list[Propagation], latents: torch.Tensor) -> dict[str, object]:
+def summarise(measured: list[Propagation], latents: torch.Tensor) -> dict[str, Any]:
     """The numbers of a Diagnosis that come from measurements; errors are relative to the latents' spread."""
     flat = latents.double().flatten(0, 1)
     spread = float((flat - flat.mean(dim=0)).norm(dim=1).mean())

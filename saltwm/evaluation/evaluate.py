@@ -1,7 +1,7 @@
 """From a run and a dataset to a recorded evaluation: choose or reuse the tasks, make the job, run it, compare."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from saltwm import checkpoint, durable
@@ -9,6 +9,7 @@ from saltwm.config import PROTOCOLS, CEMConfig, ProtocolConfig, TrainConfig, one
 from saltwm.data.store import Dataset
 from saltwm.data.windows import held_out_episodes
 from saltwm.diagnostics.anatomy import write_anatomies
+from saltwm.errors import MismatchError
 from saltwm.evaluation.statistics import write_comparisons
 from saltwm.evaluation.suite import Job, evaluate
 from saltwm.evaluation.tasks import choose_tasks, write_tasks
@@ -30,7 +31,7 @@ class Request:
     horizon_blocks: int | None = None
     history_frames: int = 1
     method: str | None = None
-    planner: CEMConfig = CEMConfig()
+    planner: CEMConfig = field(default_factory=CEMConfig)
 
 
 def evaluate_run(
@@ -83,7 +84,9 @@ def _job(request: Request, protocol: ProtocolConfig, dataset: Dataset, tasks_fil
         "seed": request.seed,
     }
     if request.run is None:
-        return Job(request.method or "random", checkpoint=None, checkpoint_sha256=None, frameskip=DEFAULT_FRAMESKIP, **common)
+        return Job(
+            request.method or "random", checkpoint=None, checkpoint_sha256=None, frameskip=DEFAULT_FRAMESKIP, **common
+        )
     path = checkpoint.find_checkpoint(request.run)
     info = checkpoint.read_info(path)
     checkpoint.require_same_world(info.world, dataset.world, path)
@@ -102,7 +105,7 @@ def _require_same_split(train: TrainConfig, path: Path) -> None:
     """The held-out episodes of the tasks must be those that this run did not see."""
     default = TrainConfig()
     if (train.split_seed, train.validation_fraction) != (default.split_seed, default.validation_fraction):
-        raise checkpoint.MismatchError(
-            f"{path}: trained with split seed {train.split_seed} and fraction {train.validation_fraction}; the tasks are "
+        raise MismatchError(
+            f"{path}: trained with split seed {train.split_seed} and fraction {train.validation_fraction}; tasks are "
             f"held out with {default.split_seed} and {default.validation_fraction}, so it may have seen them"
         )

@@ -1,5 +1,6 @@
 """Moving pictures and strips of evaluated episodes, repeated from their recorded actions."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ def film(tasks: TaskSet, outcomes: list[Outcome], directory: Path) -> list[Path]
         write_gif(path.with_suffix(".gif"), [beside(frame, goal) for frame in frames])
         chosen = np.linspace(0, len(frames) - 1, STRIP_FRAMES).round().astype(int)
         strip = beside(*[frames[index] for index in chosen], goal)
-        durable.write_file(path.with_suffix(".png"), lambda file, strip=strip: Image.fromarray(strip).save(file, "PNG"))
+        durable.write_file(path.with_suffix(".png"), partial(Image.fromarray(strip).save, format="PNG"))
         paths += [path.with_suffix(".gif"), path.with_suffix(".png")]
     return paths
 
@@ -57,8 +58,6 @@ def write_gif(path: Path, frames: list[Frame], milliseconds: int = 80) -> None:
     durations = [milliseconds] * (len(images) - 1) + [1200]
 
     def save(file: Path) -> None:
-        images[0].save(
-            file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=True
-        )
+        images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=True)
 
     durable.write_file(path, save)

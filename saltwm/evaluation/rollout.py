@@ -63,7 +63,7 @@ def _begin(env: PlanningEnv, protocol: ProtocolConfig, task: Task) -> _Attempt:
 
 def _view(active: list[_Attempt], window: int, frameskip: int, action_dim: int) -> View:
     """What the policy sees: the last frames, one per action block, and the blocks between them."""
-    count = min(window, min(len(attempt.frames) for attempt in active))
+    count = min(window, *(len(attempt.frames) for attempt in active))
     frames = np.stack([np.stack(attempt.frames[-count:]) for attempt in active])
     # reshape, because there may be no past block at all
     steps = (count - 1) * frameskip

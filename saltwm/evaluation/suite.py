@@ -96,9 +96,7 @@ def _in_parallel(job: Job, todo: list[int], workers: int) -> Iterator[tuple[int,
     """Chunks as they finish. A pool whose worker died is replaced, and its unfinished chunks are tried again."""
     left = dict.fromkeys(todo, 0)
     while left:
-        pool = ProcessPoolExecutor(
-            min(workers, len(left)), multiprocessing.get_context("spawn"), _one_thread, ()
-        )
+        pool = ProcessPoolExecutor(min(workers, len(left)), multiprocessing.get_context("spawn"), _one_thread, ())
         futures: dict[Future[list[Outcome]], int] = {pool.submit(_work, job, start): start for start in left}
         try:
             waiting = set(futures)
@@ -129,9 +127,7 @@ def _work(job: Job, start: int) -> list[Outcome]:
     if job not in _policies:
         _policies[job] = _prepare(job)
     policy, tasks, env = _policies[job]
-    return run_tasks(
-        env, tasks.protocol, list(tasks.tasks[start : start + TASKS_PER_CHUNK]), policy, job.frameskip
-    )
+    return run_tasks(env, tasks.protocol, list(tasks.tasks[start : start + TASKS_PER_CHUNK]), policy, job.frameskip)
 
 
 def _prepare(job: Job) -> tuple[Policy, TaskSet, Any]:
@@ -175,9 +171,7 @@ def _read_chunk(path: Path) -> list[Outcome]:
 # --- results ------------------------------------------------------------------------------------------------------
 
 
-def _publish(
-    job: Job, tasks: TaskSet, outcomes: list[Outcome], out: Path, pictures: int, seconds: float
-) -> Evaluation:
+def _publish(job: Job, tasks: TaskSet, outcomes: list[Outcome], out: Path, pictures: int, seconds: float) -> Evaluation:
     from saltwm.evaluation.pictures import film
 
     records = [outcome.record for outcome in outcomes]

@@ -98,9 +98,7 @@ def _one_per_episode(
     return _Drawn(tasks, considered, solved, too_near)
 
 
-def _as_the_authors_draw(
-    dataset: Dataset, env: PlanningEnv, protocol: ProtocolConfig, count: int, seed: int
-) -> _Drawn:
+def _as_the_authors_draw(dataset: Dataset, env: PlanningEnv, protocol: ProtocolConfig, count: int, seed: int) -> _Drawn:
     """Rows of the whole file, as the published evaluation draws them: any row that has a goal `offset` rows later,
     `choice` among all but the last such row, sorted. Pairs that are solved at the start stay, and are counted.
     """
@@ -108,7 +106,9 @@ def _as_the_authors_draw(
     starts_per_episode = np.maximum(rows_per_episode - protocol.goal_offset_steps, 0)
     total = int(starts_per_episode.sum())
     if total - 1 < count:
-        raise UsageError(f"protocol {protocol.name!r}: {total} possible starts are too few for {count} tasks; collect more")
+        raise UsageError(
+            f"protocol {protocol.name!r}: {total} possible starts are too few for {count} tasks; collect more"
+        )
     # The published code's own generator: the same file and seed give the same rows.
     rows = np.sort(np.random.default_rng(seed).choice(total - 1, size=count, replace=False))
     first_row = np.concatenate([[0], np.cumsum(starts_per_episode)])
@@ -132,7 +132,9 @@ def _task(
 def write_tasks(path: Path, tasks: TaskSet) -> None:
     """Freeze a task set; an existing file must hold the same set."""
     if path.exists() and read_tasks(path).sha256 != tasks.sha256:
-        raise MismatchError(f"{path} holds another task set; results on different sets cannot be compared: use another --out")
+        raise MismatchError(
+            f"{path} holds another task set; results on different sets cannot be compared: use another --out"
+        )
     durable.write_json(path, {"sha256": tasks.sha256, **to_plain(tasks)})
 
 

@@ -25,6 +25,14 @@ class ActionEncoder(nn.Module):
             nn.Linear(smoothed_dim, 4 * latent_dim), nn.SiLU(), nn.Linear(4 * latent_dim, latent_dim)
         )
 
+    @property
+    def linear_layers(self) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+        """Its three products; the only non-linearity, SiLU, stands before the last."""
+        hidden, last = self.embed[0], self.embed[2]
+        assert isinstance(hidden, nn.Linear)
+        assert isinstance(last, nn.Linear)
+        return self.patch_embed, hidden, last
+
     @torch.no_grad()
     def set_scaling(self, mean: Tensor, std: Tensor) -> None:
         """Mean and standard deviation of the dataset's raw actions, [action_dim] each."""

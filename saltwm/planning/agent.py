@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from saltwm.config import CEMConfig
 from saltwm.model.world_model import WorldModel
@@ -63,8 +63,8 @@ class Agent:
         planner: CEMConfig | None = None,
         *,
         horizon_blocks: int = 5,
-        action_low: Sequence[float] | None = None,
-        action_high: Sequence[float] | None = None,
+        action_low: ArrayLike | None = None,
+        action_high: ArrayLike | None = None,
         history_frames: int = 1,
         seed: int = 0,
     ) -> None:
@@ -79,9 +79,9 @@ class Agent:
         self.seed = seed
         self.bounds = None if action_low is None or action_high is None else self._bounds(action_low, action_high)
 
-    def _bounds(self, low: Sequence[float], high: Sequence[float]) -> Bounds:
+    def _bounds(self, low: ArrayLike, high: ArrayLike) -> Bounds:
         encoder, skip = self.model.action_encoder, self.model.config.frameskip
-        limits = [torch.tensor(list(limit), dtype=torch.float32).repeat(skip) for limit in (low, high)]
+        limits = [torch.from_numpy(np.array(limit, np.float32)).repeat(skip) for limit in (low, high)]
         return Bounds(*(encoder.normalise(limit) for limit in limits))
 
     @torch.inference_mode()
@@ -124,7 +124,7 @@ class RandomPolicy:
 
     window = 1
 
-    def __init__(self, low: Sequence[float], high: Sequence[float], *, steps: int, seed: int = 0) -> None:
+    def __init__(self, low: ArrayLike, high: ArrayLike, *, steps: int, seed: int = 0) -> None:
         self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
         self.steps = steps
         self.seed = seed

@@ -85,7 +85,9 @@ def _finite(costs: Tensor) -> Tensor:
     finite = costs.isfinite()
     hopeless = (~finite.any(dim=1)).nonzero().flatten().tolist()
     if hopeless:
-        raise NonFiniteError(f"planning: every candidate of task {hopeless[0]} has a non-finite cost; is the model sound?")
+        raise NonFiniteError(
+            f"planning: every candidate of task {hopeless[0]} has a non-finite cost; is the model sound?"
+        )
     return costs.masked_fill(~finite, torch.inf)
 
 

@@ -78,7 +78,7 @@ class FoldedAffine:
         """Fold once per plan; a few products of the size of one step."""
         transition, encoder = model.transition, model.action_encoder
         assert isinstance(transition, StateAffine)
-        first, (hidden, _, last) = encoder.patch_embed, encoder.embed
+        first, hidden, last = encoder.linear_layers
         base, bias = transition.base_matrix(), transition.B.bias
         gates = [transition.W_g.weight] if transition.modes else []
         modes = [transition.N] if transition.modes else []

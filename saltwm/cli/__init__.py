@@ -1,0 +1,63 @@
+"""The command line: one verb per job; parse, call, print where the result is and what to run next.
+
+Torch, Fabric and the simulators are imported inside the verbs, so that `saltwm --help` answers at once.
+"""
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Annotated, Any
+
+import tyro
+
+from saltwm.cli.acting import Diagnose, Evaluate, Report
+from saltwm.cli.data import Collect
+from saltwm.cli.learning import Info, Train
+from saltwm.cli.printing import say_error
+from saltwm.cli.story import Doctor, Reproduce
+from saltwm.errors import SaltError, Stopped
+
+Verb = (
+    Annotated[Collect, tyro.conf.subcommand("collect")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Diagnose, tyro.conf.subcommand("diagnose")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[Info, tyro.conf.subcommand("info")]
+    | Annotated[Doctor, tyro.conf.subcommand("doctor")]
+)
+
+DESCRIPTION = "Learn state-affine latent dynamics from pixels, plan with them, and measure both honestly."
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the `saltwm` command."""
+    verb: Any = tyro.cli(
+        Verb, prog="saltwm", description=DESCRIPTION, args=arguments, config=(tyro.conf.OmitSubcommandPrefixes,)
+    )
+    try:
+        with _sigterm_is_a_stop():
+            verb.run()
+    except SaltError as error:
+        say_error(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        say_error("stopped; nothing that was finished is lost, the same command goes on")
+        sys.exit(130)
+
+
+@contextlib.contextmanager
+def _sigterm_is_a_stop() -> Iterator[None]:
+    """SIGTERM unwinds like Ctrl-C, so that locks, workers and temporary files are cleaned up."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        raise Stopped("stopped; nothing that was finished is lost, the same command goes on", number)
+
+    previous = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,123 @@
+"""Verbs about training and trained models."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from saltwm.cli.printing import show
+from saltwm.config import ModelName, ObjectiveName, RunConfig
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a world model on a dataset; a stopped or killed run goes on and ends the same."""
+
+    dataset: tyro.conf.Positional[Path]
+    """Dataset directory."""
+    out: Path
+    """Run directory."""
+    preset: Literal["paper", "cpu", "quick"] = "cpu"
+    """Where all values start from."""
+    model: ModelName = "salt"
+    """salt: state-affine transition; lewm: transformer predictor."""
+    objective: ObjectiveName | None = None
+    """Default: rollout for salt, one-step for lewm."""
+    steps: int | None = None
+    """Optimiser steps instead of the preset's."""
+    epochs: float | None = None
+    """Passes over the data instead of the preset's."""
+    batch_size: int | None = None
+    """Windows per step, over all devices together."""
+    learning_rate: float | None = None
+    """Largest learning rate."""
+    lambda_: Annotated[float | None, tyro.conf.arg(name="lambda")] = None
+    """SIGReg weight."""
+    latent_dim: int | None = None
+    """d, the size of the latent."""
+    modes: int | None = None
+    """R, modulation matrices; 0 is the ablation of App. F.1."""
+    spectral: bool = True
+    """Constrain A0; --no-spectral is the ablation of App. C.4."""
+    seed: int | None = None
+    """Seed of weights, batches and projections."""
+    split: Literal["episode", "window"] | None = None
+    """Hold out whole episodes, or windows as the paper."""
+    precision: str | None = None
+    """Fabric precision: 32-true, bf16-mixed, ..."""
+    keep: int | None = None
+    """Newest checkpoints to keep; the best is kept besides."""
+    accelerator: str = "auto"
+    """Fabric accelerator: auto, cpu, gpu, mps, ..."""
+    devices: int = 1
+    """Devices per node."""
+    strategy: str = "auto"
+    """Fabric strategy: auto, ddp, ..."""
+    num_nodes: int = 1
+    """Nodes."""
+    verify: Literal["full", "sizes"] = "full"
+    """Check every hash of the dataset first, or only the files' sizes."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> None:
+        """Train and print."""
+        from saltwm.data.store import Dataset
+        from saltwm.train import Devices, train
+
+        dataset = Dataset.open(self.dataset, verify=self.verify)
+        devices = Devices(self.accelerator, self.devices, self.strategy, self.num_nodes)
+        result = train(self.config(), dataset, self.out, devices)
+        show(
+            self.json,
+            dataclasses.asdict(result),
+            f"saltwm evaluate {self.out} --data {self.dataset} --protocol clean --out results",
+        )
+
+    def config(self) -> RunConfig:
+        """The preset with this command's options."""
+        from saltwm.presets import run_config
+
+        base = run_config(self.preset, self.model, self.objective)
+        model = _replace(base.model, latent_dim=self.latent_dim)
+        affine = _replace(model.affine, modes=self.modes, spectral=None if self.spectral else False)
+        objective = _replace(base.objective, sigreg_weight=self.lambda_)
+        train = _replace(
+            base.train,
+            steps=self.steps,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            seed=self.seed,
+            split=self.split,
+            precision=self.precision,
+            keep=self.keep,
+        )
+        if self.epochs is not None and self.steps is None:
+            train = dataclasses.replace(train, steps=None)
+        return dataclasses.replace(
+            base, model=dataclasses.replace(model, affine=affine), objective=objective, train=train
+        )
+
+
+@dataclass(frozen=True)
+class Info:
+    """Show a model card: what a run or checkpoint is, what it was trained on, how it did."""
+
+    run_: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(name="run")]
+    """Run or checkpoint directory."""
+    json: bool = False
+    """Print as JSON."""
+
+    def run(self) -> None:
+        """Print the card."""
+        from saltwm.checkpoint import card
+
+        show(self.json, card(self.run_))
+
+
+def _replace(value: Any, **changes: Any) -> Any:
+    """The dataclass with those changes that are not None."""
+    return dataclasses.replace(value, **{name: change for name, change in changes.items() if change is not None})
