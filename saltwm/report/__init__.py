@@ -1,0 +1,1 @@
+"""Records on disk -> tables and one page. Knows neither torch nor environments; see page.build_report."""

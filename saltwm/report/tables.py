@@ -1,0 +1,209 @@
+"""Success rates as rows: the same ones for the page, the terminal and --json."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saltwm.config import to_plain
+from saltwm.records import Cell, Comparison
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+METHOD_NAMES = {"salt": "SALT", "lewm": "LeWM", "random": "Random"}
+ENVIRONMENT_NAMES = {
+    "two-room": "Two-Room",
+    "push-t": "PushT",
+    "reacher": "Reacher",
+    "cube": "OGBench-Cube",
+    "cube-double": "OGBench-Cube-Double",
+}
+NO_DIFFERENCE = "no difference shown"
+
+
+@dataclass(frozen=True)
+class SuccessRow:
+    """One evaluation: a rate never without its n and interval. Percentages in [0, 100]."""
+
+    environment: str
+    protocol: str
+    horizon_blocks: int
+    method: str
+    run: str | None
+    """Name of the run's folder; none for a policy without weights."""
+    seed: int
+    successes: int
+    n: int
+    percent: float
+    low: float
+    high: float
+    median_steps_to_success: float | None
+    cell: str
+    label: str
+    """The method as people call it, with its run where one method stands here with several."""
+
+
+@dataclass(frozen=True)
+class SeedMean:
+    """One method over the evaluation seeds, as the paper prints it; none of it where a seed is missing."""
+
+    label: str
+    method: str
+    seeds: tuple[int, ...]
+    missing: tuple[int, ...]
+    """Seeds that another method was evaluated with and this one was not."""
+    mean: float | None
+    std: float | None
+
+
+def success_rows(cells: Iterable[Cell]) -> list[SuccessRow]:
+    """One row per finished evaluation, by environment, protocol and horizon; SALT, LeWM, others, then random."""
+    cells = list(cells)
+    labels = method_labels(cells)
+    rows = [_row(cell, labels[cell.name]) for cell in cells]
+
+    def place(row: SuccessRow) -> tuple[Any, ...]:
+        contest = (environment_order(row.environment), row.protocol, row.horizon_blocks)
+        return (*contest, method_order(row.method), row.label, row.seed, row.cell)
+
+    return sorted(rows, key=place)
+
+
+def method_labels(cells: Iterable[Cell]) -> dict[str, str]:
+    """What to call each cell's method: its name, plus the run (or the cell) where the name alone is ambiguous."""
+    cells = list(cells)
+    labels = {cell.name: method_name(cell.evaluation.method) for cell in cells}
+    for more in (lambda cell: _run_name(cell) or "no run", lambda cell: cell.name):
+        meetings: dict[tuple[Any, ...], list[Cell]] = {}
+        for cell in cells:
+            e = cell.evaluation
+            meetings.setdefault((e.environment, e.tasks_sha256, e.seed, labels[cell.name]), []).append(cell)
+        ambiguous = {labels[c.name] for meeting in meetings.values() if len(meeting) > 1 for c in meeting}
+        for cell in cells:
+            if labels[cell.name] in ambiguous:
+                labels[cell.name] = f"{method_name(cell.evaluation.method)} ({more(cell)})"
+    return labels
+
+
+def seed_means(rows: Sequence[SuccessRow]) -> list[SeedMean]:
+    """Means over seeds for the rows of one environment, protocol and horizon; empty where there is only one seed."""
+    everyone = sorted({row.seed for row in rows})
+    if len(everyone) < 2:
+        return []
+    means = []
+    for label in dict.fromkeys(row.label for row in rows):
+        mine = [row for row in rows if row.label == label]
+        missing = tuple(seed for seed in everyone if seed not in {row.seed for row in mine})
+        rates = [row.percent for row in mine]
+        mean, std = (None, None) if missing else (statistics.fmean(rates), statistics.stdev(rates))
+        means.append(SeedMean(label, mine[0].method, tuple(row.seed for row in mine), missing, mean, std))
+    return means
+
+
+def json_rows(cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """The success rows as plain data, for --json."""
+    return [to_plain(row) for row in success_rows(cells)]
+
+
+def success_table(cells: Iterable[Cell], comparisons: Iterable[Comparison] = ()) -> "Table":
+    """The success rows as a table for the terminal, each with what the paired tests say about it."""
+    from rich.table import Table
+
+    cells = list(cells)
+    labels = method_labels(cells)
+    against: dict[str, list[str]] = {}
+    for c in comparisons:
+        other = labels.get(c.cells_b[0], method_name(c.method_b))
+        for cell in c.cells_a:
+            against.setdefault(cell, []).append(f"{spoken(c)} {other} (p {p_value(c.p)})")
+    table = Table(title="Success", title_justify="left", header_style="bold")
+    for name in ("environment", "protocol", "method"):
+        table.add_column(name)
+    for name in ("reached", "percent", "95 % interval", "median steps"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("paired test")
+    previous = None
+    for row in success_rows(cells):
+        contest = (row.environment, row.protocol, row.horizon_blocks)
+        if previous not in (None, contest):
+            table.add_section()
+        first = contest != previous
+        table.add_row(
+            _text(ENVIRONMENT_NAMES.get(row.environment, row.environment) if first else ""),
+            _text(protocol_name(row) if first else ""),
+            _text(row.label),
+            f"{row.successes}/{row.n}",
+            f"{row.percent:.1f}",
+            f"{row.low:.1f} to {row.high:.1f}",
+            "" if row.median_steps_to_success is None else f"{row.median_steps_to_success:g}",
+            _text("; ".join(against.get(row.cell, []))),
+        )
+        previous = contest
+    return table
+
+
+def method_name(method: str) -> str:
+    """The method as the paper writes it."""
+    return METHOD_NAMES.get(method, method)
+
+
+def method_order(method: str) -> tuple[int, str]:
+    """SALT, LeWM, a user's own methods by name, then the random policy."""
+    known = {"salt": 0, "lewm": 1, "random": 3}
+    return known.get(method, 2), method
+
+
+def environment_order(environment: str) -> tuple[int, str]:
+    """The paper's order, then others by name."""
+    known = list(ENVIRONMENT_NAMES)
+    return known.index(environment) if environment in known else len(known), environment
+
+
+def protocol_name(row: SuccessRow | Comparison) -> str:
+    """The protocol with its planning horizon."""
+    return f"{row.protocol}, H={row.horizon_blocks}"
+
+
+def spoken(comparison: Comparison) -> str:
+    """The verdict so that the other method's name can follow it."""
+    return f"{comparison.verdict} against" if comparison.verdict == NO_DIFFERENCE else f"{comparison.verdict} than"
+
+
+def p_value(p: float) -> str:
+    """A p-value as people print it: three decimals, or its power of ten."""
+    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-")
+
+
+def _text(name: str) -> "Text":
+    """A name for the terminal: brackets are no markup, control characters control nothing."""
+    from rich.text import Text
+
+    return Text("".join(c if c.isprintable() else "\N{WHITE SQUARE}" for c in name))
+
+
+def _row(cell: Cell, label: str) -> SuccessRow:
+    e = cell.evaluation
+    rate = e.success
+    return SuccessRow(
+        environment=e.environment,
+        protocol=e.protocol,
+        horizon_blocks=e.horizon_blocks,
+        method=e.method,
+        run=_run_name(cell),
+        seed=e.seed,
+        successes=rate.successes,
+        n=rate.n,
+        percent=100 * rate.successes / rate.n,
+        low=100 * rate.low,
+        high=100 * rate.high,
+        median_steps_to_success=e.median_steps_to_success,
+        cell=cell.name,
+        label=label,
+    )
+
+
+def _run_name(cell: Cell) -> str | None:
+    return Path(cell.evaluation.checkpoint).name if cell.evaluation.checkpoint else None

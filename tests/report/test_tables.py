@@ -1,0 +1,93 @@
+"""The same success rows reach the terminal, --json and the page; no mean hides a hole."""
+
+import io
+import json
+import shutil
+
+import pytest
+from fake_results import make_results
+from rich.console import Console
+
+from saltwm import durable
+from saltwm.config import CLEAN_PROTOCOL, from_plain
+from saltwm.records import Comparison, read_cells
+from saltwm.report.tables import json_rows, p_value, seed_means, success_rows, success_table
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    root = tmp_path_factory.mktemp("seeds")
+    return make_results(
+        root,
+        environments=("two-room",),
+        protocols=(CLEAN_PROTOCOL,),
+        methods=("random", "salt"),
+        seeds=(1, 2),
+        n=10,
+        pictures=0,
+    )
+
+
+def printed(table) -> str:
+    buffer = io.StringIO()
+    Console(file=buffer, width=160).print(table)
+    return buffer.getvalue()
+
+
+def test_the_terminal_table_has_counts_interval_and_verdict(results):
+    comparisons = [from_plain(Comparison, c, "x") for c in durable.read_json(results / "comparisons.json")]
+    text = printed(success_table(read_cells(results), comparisons))
+    row = success_rows(read_cells(results))[0]
+    assert row.label == "SALT"
+    for expected in (f"{row.successes}/{row.n}", f"{row.percent:.1f}", f"{row.low:.1f} to {row.high:.1f}"):
+        assert expected in text
+    assert "better than Random (p " in text
+
+
+def test_rows_for_machines_are_strict_json(results):
+    rows = json_rows(read_cells(results))
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    assert {row["method"] for row in rows} == {"salt", "random"}
+
+
+def test_a_name_with_markup_or_control_characters_is_printed_as_a_name(tmp_path):
+    results = make_results(
+        tmp_path, environments=("[red]x\x1b[2J",), protocols=(CLEAN_PROTOCOL,), methods=("random",), n=4, pictures=0
+    )
+    text = printed(success_table(read_cells(results)))
+    assert "[red]x□[2J" in text
+    assert "\x1b" not in text
+
+
+def test_means_over_seeds_are_printed_when_every_seed_is_there(results):
+    means = seed_means(success_rows(read_cells(results)))
+    assert [(m.label, m.seeds, m.missing) for m in means] == [("SALT", (1, 2), ()), ("Random", (1, 2), ())]
+    rates = [row.percent for row in success_rows(read_cells(results)) if row.method == "salt"]
+    assert means[0].mean == pytest.approx(sum(rates) / 2)
+
+
+def test_a_missing_seed_leaves_no_mean(results, tmp_path):
+    copy = shutil.copytree(results, tmp_path / "results")
+    cells = {cell.name: cell.evaluation for cell in read_cells(copy)}
+    gone = next(name for name, e in cells.items() if e.method == "salt" and e.seed == 2)
+    shutil.rmtree(copy / "evaluations" / gone)
+    salt, random = seed_means(success_rows(read_cells(copy)))
+    assert (salt.missing, salt.mean, salt.std) == ((2,), None, None)
+    assert random.mean is not None
+
+
+def test_two_runs_of_one_method_are_told_apart_by_their_runs(results, tmp_path):
+    copy = shutil.copytree(results, tmp_path / "results")
+    source = next(
+        p for p in copy.glob("evaluations/*") if json.loads((p / "evaluation.json").read_text())["method"] == "salt"
+    )
+    other = shutil.copytree(source, copy / "evaluations" / "again")
+    evaluation = durable.read_json(other / "evaluation.json")
+    durable.write_json(other / "evaluation.json", evaluation | {"checkpoint": "runs/second"})
+    labels = {row.label for row in success_rows(read_cells(copy)) if row.method == "salt"}
+    assert labels == {"SALT (two-room-salt)", "SALT (second)"}
+
+
+@pytest.mark.parametrize(("p", "text"), [(1.0, "1.000"), (0.04, "0.040"), (2.3e-13, "2e-13"), (4e-4, "4e-4")])
+def test_p_values_are_printed_as_people_do(p, text):
+    assert p_value(p) == text
