@@ -15,8 +15,11 @@ from saltwm.errors import DamagedError, ShapeError
 _WRITE_CONTEXT = tensorstore.Context(
     {"data_copy_concurrency": {"limit": 1}, "file_io_concurrency": {"limit": 1}, "file_io_sync": False}
 )
-# The cache keeps the shards' indices; a published file never changes, so it is never checked again.
-_READ_CONTEXT = tensorstore.Context({"cache_pool": {"total_bytes_limit": 64 * 2**20}})
+
+
+def read_context() -> Any:
+    """A cache for one reader's shard indices; not shared, so that a file replaced between two readers is seen."""
+    return tensorstore.Context({"cache_pool": {"total_bytes_limit": 64 * 2**20}})
 
 
 def create_array(path: Path, metadata: dict[str, Any]) -> Any:
@@ -25,7 +28,7 @@ def create_array(path: Path, metadata: dict[str, Any]) -> Any:
     return tensorstore.open(spec, context=_WRITE_CONTEXT, create=True).result()
 
 
-def open_array(path: Path, metadata: dict[str, Any]) -> Any:
+def open_array(path: Path, metadata: dict[str, Any], context: Any) -> Any:
     """The TensorStore at `path`, whose metadata must be exactly `metadata`: a file never decides its own shape."""
     found = durable.read_json(path / "zarr.json")
     if found != metadata:
@@ -34,7 +37,7 @@ def open_array(path: Path, metadata: dict[str, Any]) -> Any:
         raise ShapeError(f"{place}: expected {_pick(metadata, keys)}, found {_pick(found, keys)}")
     spec = {**_spec(path), "recheck_cached_data": False, "fill_missing_data_reads": False}
     try:
-        return tensorstore.open(spec, context=_READ_CONTEXT, open=True, read=True).result()
+        return tensorstore.open(spec, context=context, open=True, read=True).result()
     except ValueError as error:
         raise DamagedError(f"{path}: cannot be opened ({first_line(error)})") from error
 
@@ -47,7 +50,7 @@ def write_table(path: Path, values: NDArray[Any]) -> None:
 def read_table(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Read a whole array, which must have this shape and dtype."""
     try:
-        return np.asarray(open_array(path, layout.table_metadata(shape, dtype)).read().result())
+        return np.asarray(open_array(path, layout.table_metadata(shape, dtype), read_context()).read().result())
     except ValueError as error:
         raise DamagedError(f"{path}: cannot be read ({first_line(error)})") from error
 

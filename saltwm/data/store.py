@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from saltwm import durable
 from saltwm.config import Variant, WorldSpec, from_plain, read_config
 from saltwm.data import layout, parts
-from saltwm.data.arrays import first_line, open_array, read_table
+from saltwm.data.arrays import first_line, open_array, read_context, read_table
 from saltwm.data.layout import Recipe, part_path
 from saltwm.errors import DamagedError, UsageError
 from saltwm.shapes import check
@@ -44,6 +44,7 @@ class Dataset:
         self._first_frame = layout.offsets(layout.frame_counts(lengths, recipe.frame_every))
         self._states: dict[int, NDArray[np.float64]] = {}
         self._frames: dict[int, Any] = {}
+        self._context = read_context()
 
     @classmethod
     def open(cls, path: Path | str, verify: Verify = "full") -> "Dataset":
@@ -155,13 +156,14 @@ class Dataset:
 
     def _request(self, part: int, rows: NDArray[np.int64]) -> tuple[Any, int]:
         if part not in self._frames:
-            self._frames[part] = open_array(part_path(self.path, part) / "frames", self._frames_metadata(part))
+            self._frames[part] = self._open_frames(part)
         return self._frames[part][rows - self._first_frame[self._first_episode[part]]].read(), part
 
-    def _frames_metadata(self, part: int) -> dict[str, Any]:
+    def _open_frames(self, part: int) -> Any:
         episodes = self.recipe.part_episodes(part)
         count = int(self._first_frame[episodes.stop] - self._first_frame[episodes.start])
-        return layout.frames_metadata(count, self.world.image_size)
+        metadata = layout.frames_metadata(count, self.world.image_size)
+        return open_array(part_path(self.path, part) / "frames", metadata, self._context)
 
     def _check_stored(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> None:
         if ((episodes < 0) | (episodes >= len(self))).any():
@@ -195,7 +197,7 @@ class Dataset:
             raise DamagedError(f"{self.path / layout.ROOT_FILE}: action mean and std are not those of the actions")
         for part in range(self.recipe.parts):
             self._states[part] = self._read_states(part)
-            open_array(part_path(self.path, part) / "frames", self._frames_metadata(part))
+            self._frames[part] = self._open_frames(part)
 
     def _check_episode(self, episode: int) -> None:
         if not 0 <= episode < len(self):

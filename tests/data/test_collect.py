@@ -1,0 +1,117 @@
+"""Collection: episodes are functions of (seed, index), whoever makes them and in whatever order."""
+
+import numpy as np
+import pytest
+
+from saltwm import durable
+from saltwm.data import collect as collecting
+from saltwm.data.collect import collect, collect_episode
+from saltwm.data.layout import Recipe
+from saltwm.envs import make_env
+from saltwm.errors import LockedError, MismatchError, SaltError, UsageError
+
+OPTIONS = {"episodes": 7, "image_size": 16, "episodes_per_part": 2, "seed": 5}
+
+
+def content(path):
+    return {name: entry for name, entry in durable.file_hashes(path).items() if name != ".lock"}
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory):
+    return collect("two-room", tmp_path_factory.mktemp("collect") / "data", workers=2, **OPTIONS)
+
+
+def test_the_stored_episodes_are_those_of_the_environment(collected):
+    env = make_env("two-room", image_size=16)
+    for index in range(7):
+        episode = collect_episode(env, collected.recipe, index)
+        assert np.array_equal(collected.states(index), episode.states)
+        assert np.array_equal(collected.actions(index), episode.actions)
+        steps = np.arange(len(episode.frames))
+        assert np.array_equal(collected.read_frames(np.full(len(steps), index), steps), episode.frames)
+
+
+def test_a_frame_is_the_picture_of_its_state_and_actions_lead_from_state_to_state(collected):
+    env = make_env("two-room", image_size=16, variant=collected.variant)
+    states, actions = collected.states(3), collected.actions(3)
+    env.restore(states[0])
+    for step, action in enumerate(actions):
+        assert np.array_equal(env.render(), collected.read_frames(np.array([3]), np.array([step]))[0])
+        assert np.array_equal(env.step(action)[0], states[step + 1])
+
+
+def test_the_number_of_workers_changes_no_byte(collected, tmp_path):
+    alone = collect("two-room", tmp_path / "data", workers=1, **OPTIONS)
+    assert content(alone.path) == content(collected.path)
+
+
+def test_sparse_frames_are_every_nth_of_the_dense_ones(collected, tmp_path):
+    sparse = collect("two-room", tmp_path / "data", workers=1, frame_every=5, **OPTIONS)
+    for index in range(3):
+        assert np.array_equal(sparse.states(index), collected.states(index))
+        steps = np.arange(0, sparse.lengths[index] + 1, 5)
+        episodes = np.full(len(steps), index)
+        assert np.array_equal(sparse.read_frames(episodes, steps), collected.read_frames(episodes, steps))
+
+
+def test_a_finished_collection_is_opened_not_made_again(collected):
+    before = content(collected.path)
+    again = collect("two-room", collected.path, workers=2, **OPTIONS)
+    assert again.sha256 == collected.sha256
+    assert content(collected.path) == before
+
+
+def test_other_options_in_the_same_place_are_refused(collected):
+    with pytest.raises(MismatchError, match=r"source.seed: 5 there, 6 here"):
+        collect("two-room", collected.path, **{**OPTIONS, "seed": 6})
+    with pytest.raises(MismatchError, match=r"variant: 'clean' there, 'paper' here"):
+        collect("two-room", collected.path, variant="paper", **OPTIONS)
+
+
+def test_a_second_collector_is_refused_naming_the_first(tmp_path):
+    with durable.only_writer(tmp_path, "collect"), pytest.raises(LockedError, match="saltwm collect"):
+        collect("two-room", tmp_path, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"episodes": 0}, "episodes must be at least 1"),
+        ({"frame_every": 0}, "frame_every must be at least 1"),
+        ({"workers": 0}, "workers must be at least 1"),
+        ({"policy": "exprt"}, "did you mean 'expert'"),
+    ],
+)
+def test_impossible_requests_are_refused_before_anything_is_written(tmp_path, changes, message):
+    with pytest.raises(UsageError, match=message):
+        collect("two-room", tmp_path / "data", **{**OPTIONS, **changes})
+    assert not (tmp_path / "data").exists()
+    with pytest.raises(UsageError, match="did you mean 'two-room'"):
+        collect("two-rom", tmp_path / "data", 1)
+
+
+def test_the_command_that_resumes_names_every_option(collected):
+    from saltwm.data.parts import resume_command
+
+    command = resume_command(collected.path, collected.recipe)
+    assert command == (
+        "saltwm collect two-room --episodes 7 --seed 5 --policy expert --variant clean --image-size 16 "
+        f"--render fast --frame-every 1 --out {collected.path}"
+    )
+
+
+def test_an_error_in_a_worker_arrives_with_its_kind_and_message(tmp_path):
+    recipe = Recipe(make_env("two-room").world, "clean", 2, 4, 1, 2, {"kind": "collect", "policy": "nobody", "seed": 0})
+    with pytest.raises(UsageError, match="unknown two-room policy 'nobody'"):
+        collecting._collect_missing(tmp_path, recipe, workers=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bug_in_a_worker_is_reported_as_its_death(tmp_path, capfd):
+    recipe = Recipe(
+        make_env("two-room").world, "clean", 2, 4, 1, 2, {"kind": "collect", "policy": "expert", "seed": "x"}
+    )
+    with pytest.raises(SaltError, match=r"a worker process died \(exit code 1\); .* the same command goes on"):
+        collecting._collect_missing(tmp_path, recipe, workers=1)
+    assert "invalid literal" in capfd.readouterr().err
