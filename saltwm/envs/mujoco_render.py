@@ -16,13 +16,16 @@ from saltwm.config import RenderQuality
 from saltwm.envs.base import Frame
 from saltwm.errors import UsageError
 
+MESH_CELL = 0.01
+"""Metres; on a table seen at 64 px, a pixel is as wide."""
 _EGL_PLATFORM_DEVICE = 0x313F
 _MAX_DEVICES = 16
 
 
 def load_mujoco() -> Any:
     """The mujoco module, imported after MUJOCO_GL is decided, because it looks at it only once."""
-    os.environ.setdefault("MUJOCO_GL", choose_backend())
+    if "mujoco" not in sys.modules and "MUJOCO_GL" not in os.environ:
+        os.environ["MUJOCO_GL"] = choose_backend()
     import mujoco
 
     return mujoco
@@ -77,6 +80,7 @@ class Camera:
         self._model = copy.deepcopy(model)
         if quality == "fast":
             self._model.vis.quality.offsamples = 0
+            coarsen_meshes(self._model, MESH_CELL)
         self._plain = quality == "fast"
         self._camera = camera
         self._data = self._mujoco.MjData(self._model)
@@ -84,8 +88,8 @@ class Camera:
 
     @property
     def backend(self) -> str:
-        """The OpenGL that draws: egl, osmesa, cgl, wgl, glfw."""
-        return os.environ["MUJOCO_GL"].lower()
+        """The OpenGL that draws: egl, osmesa, cgl, wgl, or mujoco's own choice, if it was imported before saltwm."""
+        return os.environ.get("MUJOCO_GL", "glfw").lower()
 
     def draw(self, qpos: NDArray[np.float64], size: int) -> Frame:
         """Joint positions [nq] -> picture [size, size, 3]."""
@@ -121,6 +125,25 @@ class Camera:
             atexit.register(_close_open_cameras)
         _OPEN.add(self)
         return self._renderers[size]
+
+
+def coarsen_meshes(model: Any, cell: float) -> None:
+    """Merge the vertices of each mesh that share a cube of side `cell` metres, in place; fewer faces draw faster.
+
+    Corners keep their normals, so that shading stays smooth. Only for a model that is drawn and not simulated.
+    """
+    for mesh in range(model.nmesh):
+        vertices = model.mesh_vert[model.mesh_vertadr[mesh] :][: model.mesh_vertnum[mesh]]
+        faces = slice(model.mesh_faceadr[mesh], model.mesh_faceadr[mesh] + model.mesh_facenum[mesh])
+        _, first, group = np.unique(np.floor(vertices / cell), axis=0, return_index=True, return_inverse=True)
+        merged = first[group.reshape(-1)][model.mesh_face[faces]]
+        _, distinct = np.unique(np.sort(merged, axis=1), axis=0, return_index=True)
+        kept = distinct[(np.diff(np.sort(merged[distinct], axis=1), axis=1) > 0).all(1)]
+        last = faces.start + len(kept)
+        model.mesh_face[faces.start : last] = merged[kept]
+        for corners in (model.mesh_facenormal, model.mesh_facetexcoord):
+            corners[faces.start : last] = corners[faces][kept]
+        model.mesh_facenum[mesh] = len(kept)
 
 
 _OPEN: "weakref.WeakSet[Camera]" = weakref.WeakSet()

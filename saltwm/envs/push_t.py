@@ -91,10 +91,11 @@ class PushT(PlanningEnv):
         self._state = state
 
     def _advance(self, action: Action) -> None:
-        offset = ACTION_SCALE * action.astype(np.float64)
-        target = self._state[AGENT] + offset
-        if self.variant == "clean":
-            # The benchmark lets the agent be driven out of the picture, where no planner can see it.
+        if self.variant == "paper":
+            target = self._state[AGENT] + ACTION_SCALE * action.astype(np.float64)
+        else:
+            # The benchmark passes any size on and lets the agent leave the picture, where no planner can see it.
+            target = self._state[AGENT] + ACTION_SCALE * np.clip(action, -1, 1).astype(np.float64)
             target = np.clip(target, AGENT_RADIUS, WINDOW - AGENT_RADIUS)
         self._state = _control_step(self._state, target)
 

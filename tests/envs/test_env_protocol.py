@@ -54,13 +54,14 @@ def recorded(request: pytest.FixtureRequest) -> Iterator[Recorded]:
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_gymnasium_accepts_it(name: str) -> None:
+@pytest.mark.parametrize("every_render_mode", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_gymnasium_accepts_it(name: str, every_render_mode: bool) -> None:
     register()
     env = gymnasium.make(f"saltwm/{env_class(name).__name__}-v0", image_size=16, disable_env_checker=True)
     with warnings.catch_warnings():
         # The observation is a simulation state, which has no natural bounds.
         warnings.filterwarnings("ignore", message=".*Box observation space m.*imum value is .*infinity")
-        check_env(env.unwrapped)
+        check_env(env.unwrapped, skip_render_check=not every_render_mode)  # it builds the environment once per mode
     env.close()
 
 

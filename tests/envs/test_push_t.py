@@ -80,6 +80,18 @@ def test_only_the_clean_agent_stays_in_the_picture() -> None:
     assert 480 < where["clean"] <= 497
 
 
+def test_only_clean_actions_are_bounded() -> None:
+    moved = {}
+    for variant in ("paper", "clean"):
+        env = PushT(variant=variant)
+        for size in (1.0, 2.0):
+            env.restore(pose((100, 400), (300, 150)))
+            env.step(np.array([size, 0.0], np.float32))
+            moved[variant, size] = env.state()[0] - 100
+    assert moved["clean", 2.0] == moved["clean", 1.0] == moved["paper", 1.0]
+    assert moved["paper", 2.0] == pytest.approx(2 * moved["paper", 1.0])
+
+
 def test_picture_shows_block_and_agent_where_they_are() -> None:
     env = PushT()
     env.restore(pose((128, 384), (256, 128)))
