@@ -19,8 +19,8 @@ class Propagation:
     delta: Tensor
     """Rollout errors, predicted minus encoded latent [N, H, D]."""
     residual: Tensor
-    """r_t = delta_t - J_t delta_{t-1} - epsilon_t, eq. 3 [N, H, D]; with a window above 1 it also holds what came through
-    the earlier latents."""
+    """r_t = delta_t - J_t delta_{t-1} - epsilon_t, eq. 3 [N, H, D]; with a window above 1 it also holds what came
+    through the earlier latents."""
     reconstruction: Tensor
     """First-order rollout errors sum_j Phi_{j->t} epsilon_j [N, H, D]."""
     rho: Tensor

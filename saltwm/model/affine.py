@@ -52,12 +52,7 @@ class StateAffine(Transition):
 
     def base_matrix(self) -> Tensor:
         """A0 [D, D]."""
-        if not self.spectral:
-            return self.A_free
-        # Never in half precision: bfloat16 would turn the initial 0.99505 into 0.99609.
-        with torch.autocast(self.s.device.type, enabled=False):
-            u, v = exp_skew(torch.stack([self.W_u, self.W_v]))
-            return (u * torch.tanh(self.s)) @ v.mT
+        return self._stacked()[: self.dim]
 
     def matrix(self, c: Tensor) -> Tensor:
         """A(c), eq. 8: c [B, C] -> [B, D, D]; for analysis, the forward pass never builds it."""
@@ -103,8 +98,14 @@ class StateAffine(Transition):
         return self._cached[1]
 
     def _stack(self) -> Tensor:
-        a0 = self.base_matrix()
+        a0 = self._compose_base() if self.spectral else self.A_free
         return torch.cat([a0, self.N.flatten(0, 1)]) if self.modes else a0
+
+    def _compose_base(self) -> Tensor:
+        """U diag(tanh s) V^T [D, D]; never in half precision, which would turn the initial 0.99505 into 0.99609."""
+        with torch.autocast(self.s.device.type, enabled=False):
+            u, v = exp_skew(torch.stack([self.W_u, self.W_v]))
+            return (u * torch.tanh(self.s)) @ v.mT
 
     def _matrix_parameters(self) -> list[Tensor]:
         base = [self.W_u, self.W_v, self.s] if self.spectral else [self.A_free]

@@ -23,25 +23,31 @@ LARGEST_NORM = 1.0
 
 def exp_skew(w: Tensor) -> Tensor:
     """Rotations exp(W - W^T): w [..., D, D] -> [..., D, D]."""
-    return _ExpSkew.apply(w - w.mT)
+    return _ExpSkewRoots.apply(w - w.mT)[-1]
 
 
-class _ExpSkew(torch.autograd.Function):
+class _ExpSkewRoots(torch.autograd.Function):
+    """exp(K / 2^m), ..., exp(K / 2), exp(K) for skew K [..., D, D] -> [m + 1, ..., D, D]; only the last may be used."""
+
+    generate_vmap_rule = True  # so that torch.func can differentiate a transition with respect to its latents
+
     @staticmethod
-    def forward(ctx: Any, k: Tensor) -> Tensor:
+    def forward(k: Tensor) -> Tensor:
         halvings = _halvings(k)
-        small = k * 0.5**halvings
-        roots = [torch.matrix_exp(small)]
+        roots = [torch.matrix_exp(k * 0.5**halvings)]
         for _ in range(halvings):
             roots.append(roots[-1] @ roots[-1])
-        ctx.save_for_backward(small, *roots)
-        return roots[-1].clone()
+        return torch.stack(roots)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        small, *roots = ctx.saved_tensors
-        total = _phi_ad(small, _skew_part(roots[-1].mT @ gradient))
+        k, roots = ctx.saved_tensors
+        total = _phi_ad(k * 0.5 ** (len(roots) - 1), _skew_part(roots[-1].mT @ gradient[-1]))
         for root in roots[:-1]:
             total = (total + root @ total @ root.mT) / 2
         return total

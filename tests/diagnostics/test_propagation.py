@@ -1,0 +1,179 @@
+"""The paper's claim, measured: exact for state-affine transitions, and clearly not for others."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from torch import Tensor, nn
+
+from saltwm.config import TransformerConfig
+from saltwm.diagnostics.jacobians import current_state_jacobian, in_float64, state_dependence
+from saltwm.diagnostics.propagation import measure, phi, step_jacobian
+from saltwm.model.affine import StateAffine
+from saltwm.model.transformer import TransformerPredictor
+from saltwm.model.transition import Transition
+
+D, N, H = 8, 5, 20
+
+
+class Nonlinear(Transition):
+    """The negative control: one tanh keeps the next latent from being affine in the last."""
+
+    window = 1
+
+    def __init__(self, gain: float = 1.0) -> None:
+        super().__init__(D, D)
+        torch.manual_seed(0)
+        self.inner, self.outer, self.action = nn.Linear(D, 2 * D), nn.Linear(2 * D, D), nn.Linear(D, 2 * D)
+        self.gain = gain
+
+    def _predict(self, latents: Tensor, conditions: Tensor) -> Tensor:
+        return latents + self.gain * self.outer(torch.tanh(self.inner(latents) + self.action(conditions)))
+
+    def _rollout(self, history: Tensor, conditions: Tensor) -> Tensor:
+        latents = [history[:, -1]]
+        for k in range(conditions.shape[1]):
+            latents.append(self._predict(latents[-1], conditions[:, k]))
+        return torch.stack(latents[1:], dim=1)
+
+
+def scrambled(transition, scale=0.15, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in transition.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
+    return transition
+
+
+def affine(**options):
+    torch.manual_seed(0)
+    return scrambled(StateAffine(D, D, **{"modes": 3} | options))
+
+
+def transformer():
+    torch.manual_seed(0)
+    config = TransformerConfig(depth=2, heads=2, head_dim=4, mlp_dim=12, projection_dim=10)
+    return scrambled(TransformerPredictor(D, D, config), scale=0.4)
+
+
+def trajectories(seed=2, n=N, horizon=H):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, horizon + 1, D, generator=generator), torch.randn(n, horizon, D, generator=generator)
+
+
+# --- rho_H -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"modes": 0}, {"spectral": False}], ids=str)
+def test_affine_rollout_error_is_the_sum_of_propagated_one_step_errors(options):
+    found = measure(affine(**options), *trajectories())
+    assert found.rho.shape == (N, H)
+    assert found.rho.max() <= 1e-10
+    assert found.residual.abs().max() <= 1e-10 * found.delta.abs().max()
+
+
+def test_affine_propagation_of_the_papers_size_is_exact_over_twenty_steps():
+    transition = scrambled(StateAffine(), scale=0.01)
+    generator = torch.Generator().manual_seed(3)
+    latents, conditions = (torch.randn(2, steps, 192, generator=generator) for steps in (H + 1, H))
+    assert measure(transition, latents, conditions).rho.max() <= 1e-10
+
+
+@pytest.mark.parametrize("transition", [Nonlinear(), transformer()], ids=["tanh", "transformer"])
+def test_a_nonlinear_transition_leaves_error_unexplained(transition):
+    rho = measure(transition, *trajectories()).rho
+    assert rho[:, 0].max() <= 1e-12  # the first error is a one-step error
+    assert rho[:, 1:].mean(dim=0).min() >= 1e-2
+
+
+# --- Proposition 1 ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transition", [affine(), Nonlinear(), Nonlinear(gain=0.1)], ids=["affine", "tanh", "mild"])
+def test_propagated_errors_and_residuals_are_the_rollout_error(transition):
+    """Eq. 4, with residuals by their definition (eq. 11) and explicit products of Jacobians."""
+    latents, conditions = (x.double() for x in trajectories(horizon=6))
+    found = measure(transition, latents, conditions)
+    exact = in_float64(transition)
+    jacobians = torch.stack([step_jacobian(exact, latents, conditions, t) for t in range(1, 7)], dim=1)
+    delta = torch.cat([torch.zeros(N, 1, D, dtype=torch.float64), found.delta], dim=1)[:, :-1]
+    moved = exact.predict((latents[:, :-1] + delta), conditions) - exact.predict(latents[:, :-1], conditions)
+    residual = moved - torch.einsum("nhij,nhj->nhi", jacobians, delta)
+    assert torch.allclose(found.residual, residual, atol=1e-12 * float(found.delta.abs().max()))
+    for horizon in range(1, 7):
+        total = sum(
+            torch.einsum("nij,nj->ni", phi(jacobians, j, horizon), found.epsilon[:, j - 1] + residual[:, j - 1])
+            for j in range(1, horizon + 1)
+        )
+        assert torch.allclose(total, found.delta[:, horizon - 1], rtol=1e-9, atol=1e-11)
+
+
+def test_every_quantity_equals_a_numpy_reference():
+    transition = affine()
+    latents, conditions = trajectories(n=2, horizon=4)
+    found = measure(transition, latents, conditions)
+    w = {name: p.detach().double().numpy() for name, p in transition.named_parameters()}
+    u, v = (scipy.linalg.expm(w[k] - w[k].T) for k in ("W_u", "W_v"))
+    base = u @ np.diag(np.tanh(w["s"])) @ v.T
+    for n, (z, c) in enumerate(zip(latents.double().numpy(), conditions.double().numpy(), strict=True)):
+        matrices = [base + np.einsum("r,rij->ij", w["W_g.weight"] @ x, w["N"]) for x in c]
+        step = [lambda x, a=a, y=y: a @ x + w["B.weight"] @ y + w["B.bias"] for a, y in zip(matrices, c, strict=True)]
+        predicted, product, first_order = z[0], np.eye(D), np.zeros(D)
+        for t in range(1, 5):
+            predicted = step[t - 1](predicted)
+            epsilon = step[t - 1](z[t - 1]) - z[t]
+            product = matrices[t - 1] @ product
+            first_order = matrices[t - 1] @ first_order + epsilon
+            assert np.allclose(found.delta[n, t - 1], predicted - z[t], atol=1e-12)
+            assert np.allclose(found.epsilon[n, t - 1], epsilon, atol=1e-12)
+            assert np.allclose(found.reconstruction[n, t - 1], first_order, atol=1e-12)
+            assert np.isclose(found.propagation_norms[n, t - 1], np.linalg.norm(product, 2), rtol=1e-12)
+
+
+def test_trajectories_do_not_touch_each_other_and_chunks_change_nothing():
+    latents, conditions = trajectories()
+    whole = measure(transformer(), latents, conditions)
+    in_chunks = measure(transformer(), latents, conditions, chunk=2)
+    alone = measure(transformer(), latents[3:4], conditions[3:4])
+    assert torch.allclose(whole.rho, in_chunks.rho, atol=1e-9)
+    assert torch.allclose(whole.delta[3:4], alone.delta, atol=1e-9)
+    assert torch.allclose(whole.propagation_norms[3:4], alone.propagation_norms, rtol=1e-9)
+
+
+def test_measuring_leaves_the_transition_as_it_was():
+    transition = affine().train()
+    before = {name: value.clone() for name, value in transition.state_dict().items()}
+    measure(transition, *trajectories())
+    assert transition.training
+    assert all(p.requires_grad and p.dtype == torch.float32 for p in transition.parameters())
+    assert all(torch.equal(before[name], value) for name, value in transition.state_dict().items())
+
+
+# --- Jacobians -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transition", [affine(), Nonlinear(), transformer()], ids=["affine", "tanh", "transformer"])
+def test_jacobians_are_those_of_finite_differences_of_the_latest_latent(transition):
+    exact = in_float64(transition)
+    latents, conditions = (x.double()[:, : exact.window] for x in trajectories())
+    found = current_state_jacobian(exact, latents, conditions)
+    for i in range(D):
+        step = torch.zeros_like(latents)
+        step[:, -1, i] = 1e-6
+        ahead, behind = (exact.predict(latents + s * step, conditions)[:, -1] for s in (1, -1))
+        assert torch.allclose(found[:, :, i], (ahead - behind) / 2e-6, atol=1e-7)
+
+
+def test_jacobians_of_an_affine_transition_do_not_depend_on_the_state():
+    latents, conditions = trajectories()
+    sigma = state_dependence(affine(), latents[:, :1], conditions[:3, :1])
+    assert sigma.shape == (3, N)
+    assert (sigma.amax(dim=1) - sigma.amin(dim=1)).max() <= 1e-14
+    assert sigma[:, 0].std() > 1e-3  # but on the action they do
+
+
+@pytest.mark.parametrize("transition", [Nonlinear(), transformer()], ids=["tanh", "transformer"])
+def test_jacobians_of_other_transitions_depend_on_the_state(transition):
+    latents, conditions = (x[:, : transition.window] for x in trajectories())
+    sigma = state_dependence(transition, latents, conditions[:3])
+    assert ((sigma.amax(dim=1) - sigma.amin(dim=1)) / sigma.mean(dim=1)).min() > 1e-2
