@@ -11,6 +11,7 @@ from saltwm import durable
 from saltwm.config import from_plain, read_config
 from saltwm.errors import DamagedError, UsageError
 from saltwm.records import Anatomy, Cell, Comparison, Diagnosis, TaskSet, read_cells
+from saltwm.report.tables import run_name
 
 _PICTURE_KINDS = {".gif": "GIF", ".png": "PNG"}
 
@@ -69,21 +70,29 @@ def read_findings(results: Path) -> Findings:
         raise UsageError(
             f"{results}: no results to report; make some with: saltwm evaluate RUN --data DATA --out {results}"
         )
-    folder = results / "evaluations"
+    anatomies, old_anatomies = _read_anatomies(results, cells)
+    comparisons, old_comparisons = _current(read_comparisons(results), cells)
     return Findings(
         results=results,
         cells=cells,
-        anatomies={
-            cell.name: read_config(Anatomy, folder / cell.name / "anatomy.json")
-            for cell in cells
-            if (folder / cell.name / "anatomy.json").exists()
-        },
-        pictures=tuple(picture for cell in cells for picture in _read_pictures(folder / cell.name)),
-        comparisons=_read_comparisons(results / "comparisons.json", cells),
+        anatomies=anatomies,
+        pictures=tuple(picture for cell in cells for picture in _read_pictures(results / "evaluations" / cell.name)),
+        comparisons=comparisons,
         task_sets=_read_task_sets(results),
         runs=runs,
-        unfinished=_unfinished(results, cells, runs),
+        unfinished=(*_unfinished(results, cells, runs), *old_anatomies, *old_comparisons),
     )
+
+
+def read_comparisons(results: Path) -> tuple[Comparison, ...]:
+    """The paired tests in results/comparisons.json; none before two methods met the same tasks."""
+    path = Path(results) / "comparisons.json"
+    if not path.exists():
+        return ()
+    items = durable.read_json(path)
+    if not isinstance(items, list):
+        raise DamagedError(f"{path}: expected a list of comparisons, found {type(items).__name__}")
+    return tuple(from_plain(Comparison, item, f"{path}: entry {i}") for i, item in enumerate(items))
 
 
 def _visible_folder(path: Path) -> bool:
@@ -97,7 +106,7 @@ def _read_run(folder: Path, cells: tuple[Cell, ...]) -> Run:
     if diagnosis is not None:
         return Run(folder.name, diagnosis.environment, diagnosis.method, diagnosis, metrics)
     for evaluation in (cell.evaluation for cell in cells):
-        if evaluation.checkpoint and Path(evaluation.checkpoint).name == folder.name:
+        if run_name(evaluation) == folder.name:
             return Run(folder.name, evaluation.environment, evaluation.method, None, metrics)
     return Run(folder.name, None, None, None, metrics)
 
@@ -116,24 +125,54 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _read_comparisons(path: Path, cells: tuple[Cell, ...]) -> tuple[Comparison, ...]:
-    if not path.exists():
-        return ()
-    items = durable.read_json(path)
-    if not isinstance(items, list):
-        raise DamagedError(f"{path}: expected a list of comparisons, found {type(items).__name__}")
-    found = tuple(from_plain(Comparison, item, f"{path}: entry {i}") for i, item in enumerate(items))
-    names = {cell.name for cell in cells}
-    for comparison in found:
-        for name in (*comparison.cells_a, *comparison.cells_b):
-            if name not in names:
-                raise DamagedError(f"{path}: compares {name}, which is no finished evaluation here; evaluate again")
-    return found
+def _current(
+    comparisons: tuple[Comparison, ...], cells: tuple[Cell, ...]
+) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
+    """The comparisons that agree with the evaluations they name, and a sentence for each that is older than them."""
+    successes = {cell.name: cell.evaluation.success.successes for cell in cells}
+
+    def agrees(c: Comparison) -> bool:
+        if not successes.keys() >= {*c.cells_a, *c.cells_b}:
+            return False
+        counted = (sum(successes[name] for name in side) for side in (c.cells_a, c.cells_b))
+        return tuple(counted) == (c.both + c.only_a, c.both + c.only_b)
+
+    old = tuple(
+        f"The comparison of {', '.join(c.cells_a)} with {', '.join(c.cells_b)} is older than its evaluations and left "
+        "out; the next saltwm evaluate renews it."
+        for c in comparisons
+        if not agrees(c)
+    )
+    return tuple(c for c in comparisons if agrees(c)), old
+
+
+def _read_anatomies(results: Path, cells: tuple[Cell, ...]) -> tuple[dict[str, Anatomy], tuple[str, ...]]:
+    """The anatomies of the cells' own failures, and a sentence for each that is older than its evaluation."""
+    found, old = {}, []
+    for cell in cells:
+        path = results / "evaluations" / cell.name / "anatomy.json"
+        if not path.exists():
+            continue
+        anatomy = read_config(Anatomy, path)
+        if [f.task for f in anatomy.failures] == [e.task for e in cell.episodes if not e.success]:
+            found[cell.name] = anatomy
+        else:
+            old.append(
+                f"The anatomy of {cell.name} is older than its episodes and left out; saltwm evaluate renews it."
+            )
+    return found, tuple(old)
 
 
 def _read_task_sets(results: Path) -> dict[str, TaskSet]:
-    sets = (read_config(TaskSet, path) for path in sorted(results.glob("tasks/*.json")))
-    return {task_set.sha256: task_set for task_set in sets}
+    sets = {}
+    for path in sorted(results.glob("tasks/*.json")):
+        value = durable.read_json(path)
+        stored = value.pop("sha256", None) if isinstance(value, dict) else None
+        task_set = from_plain(TaskSet, value, str(path))
+        if task_set.sha256 != stored:
+            raise DamagedError(f"{path}: its tasks do not have the hash it names; they were edited")
+        sets[task_set.sha256] = task_set
+    return sets
 
 
 def _read_pictures(cell: Path) -> list[Picture]:
@@ -161,8 +200,7 @@ def _unfinished(results: Path, cells: tuple[Cell, ...], runs: tuple[Run, ...]) -
     notes = []
     for folder in sorted(results.glob("evaluations/*")):
         if _visible_folder(folder) and folder.name not in finished:
-            path = folder / "episodes.jsonl"
-            done = len(durable.read_json_lines(path)) if path.exists() else 0
+            done = sum(len(durable.read_json(path)) for path in sorted(folder.glob("chunks/*.json")))
             notes.append(
                 f"Evaluation {folder.name} is unfinished ({done} episodes so far) and in no table; "
                 "the same saltwm evaluate command goes on from there."

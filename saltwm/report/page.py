@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _MISMATCH_RATIO = 5.0  # the line in the ratio figure; the classes themselves come from the records
 _EPISODES_SHOWN = 12  # per evaluation: moving pictures are most of the page's weight
+_REASONS = {"budget": "budget spent", "solved-at-start": "solved at the start"}
 _PANELS = (  # title, key in metrics.jsonl, logarithmic, unit
     ("Loss", "loss", True, ""),
     ("Prediction loss", "prediction", True, "mean squared error"),
@@ -28,6 +29,7 @@ _PANELS = (  # title, key in metrics.jsonl, logarithmic, unit
     ("Validation, rollout", "validation_rollout", True, ""),
     ("Effective rank of latents", "effective_rank", False, "dimensions"),
     ("Spread of latents", "latent_std", False, "standard deviation"),
+    ("Largest singular value of A₀", "sigma_max_base", False, ""),
     ("Gradient norm", "gradient_norm", True, "before clipping"),
     ("Learning rate", "learning_rate", False, ""),
 )
@@ -85,7 +87,7 @@ class Section:
     anatomy: tuple[Figure, ...]
 
 
-def build_report(results: Path, out: Path) -> Path:
+def write_page(results: Path, out: Path) -> Path:
     """Write out/index.html from the records under `results`; returns its path."""
     findings = read_findings(results)
     out = Path(out)
@@ -352,7 +354,7 @@ def _galleries(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Galle
 def picture_caption(stem: str) -> tuple[str, str]:
     """'task-007-reached' -> ('task 7', 'reached'); any other name is its own caption."""
     match = re.fullmatch(r"task-(\d+)-(.+)", stem, re.ASCII | re.DOTALL)
-    return (f"task {int(match[1])}", match[2]) if match else (stem, "")
+    return (f"task {int(match[1])}", _REASONS.get(match[2], match[2])) if match else (stem, "")
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.config import to_plain
-from saltwm.records import Cell, Comparison
+from saltwm.records import Cell, Comparison, Evaluation
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,7 +76,7 @@ def method_labels(cells: Iterable[Cell]) -> dict[str, str]:
     """What to call each cell's method: its name, plus the run (or the cell) where the name alone is ambiguous."""
     cells = list(cells)
     labels = {cell.name: method_name(cell.evaluation.method) for cell in cells}
-    for more in (lambda cell: _run_name(cell) or "no run", lambda cell: cell.name):
+    for more in (lambda cell: run_name(cell.evaluation) or "no run", lambda cell: cell.name):
         meetings: dict[tuple[Any, ...], list[Cell]] = {}
         for cell in cells:
             e = cell.evaluation
@@ -192,7 +192,7 @@ def _row(cell: Cell, label: str) -> SuccessRow:
         protocol=e.protocol,
         horizon_blocks=e.horizon_blocks,
         method=e.method,
-        run=_run_name(cell),
+        run=run_name(cell.evaluation),
         seed=e.seed,
         successes=rate.successes,
         n=rate.n,
@@ -205,5 +205,9 @@ def _row(cell: Cell, label: str) -> SuccessRow:
     )
 
 
-def _run_name(cell: Cell) -> str | None:
-    return Path(cell.evaluation.checkpoint).name if cell.evaluation.checkpoint else None
+def run_name(evaluation: Evaluation) -> str | None:
+    """Name of the run's folder: `salt` for runs/salt/checkpoints/step-000200 and for runs/salt."""
+    if evaluation.checkpoint is None:
+        return None
+    path = Path(evaluation.checkpoint)
+    return path.parent.parent.name if path.parent.name == "checkpoints" else path.name

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from fake_results import make_results
 
 from saltwm.config import ProtocolConfig
-from saltwm.report.page import build_report
+from saltwm.report import build_report
 
 ADDRESSES = {
     "src",

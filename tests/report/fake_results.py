@@ -10,6 +10,7 @@ from saltwm import durable
 from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, ProtocolConfig, WorldSpec, to_plain, write_config
 from saltwm.diagnostics.anatomy import write_anatomies
 from saltwm.evaluation.statistics import wilson, write_comparisons
+from saltwm.evaluation.tasks import write_tasks
 from saltwm.records import Diagnosis, EpisodeRecord, Evaluation, PlanRecord, Task, TaskSet
 
 SKILL = {"salt": 0.94, "lewm": 0.72, "random": 0.08}
@@ -31,12 +32,13 @@ def make_results(
             for seed in seeds:
                 tasks = make_tasks(environment, protocol, seed, n)
                 stem = f"{len(list(root.glob('tasks/*')))}"
-                durable_json(root / "tasks" / f"{stem}.json", to_plain(tasks))
+                (root / "tasks").mkdir(parents=True, exist_ok=True)
+                write_tasks(root / "tasks" / f"{stem}.json", tasks)
                 for i, method in enumerate(methods):
                     make_cell(root, f"{prefix}-{stem}-{i}", tasks, f"tasks/{stem}.json", method, pictures)
-        for i, method in enumerate(methods):
+        for method in methods:
             if method != "random":
-                make_run(root, f"{prefix}-{slug(environment)}-run-{i}", environment, method)
+                make_run(root, f"{slug(environment)}-{slug(method)}", environment, method)
     write_comparisons(root)
     write_anatomies(root)
     return root
@@ -45,11 +47,6 @@ def make_results(
 def slug(name: str) -> str:
     """A file name for a name that may not be one."""
     return durable.sha256_json(name)[:6] if {"/", "\0"} & set(name) else name
-
-
-def durable_json(path: Path, value: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    durable.write_json(path, value)
 
 
 def make_tasks(environment: str, protocol: ProtocolConfig, seed: int, n: int) -> TaskSet:
@@ -105,7 +102,7 @@ def make_cell(root: Path, name: str, tasks: TaskSet, tasks_file: str, method: st
         planner={"kind": "cem", "candidates": 300, "iterations": 30, "elites": 30} if learnt else {},
         tasks_file=tasks_file,
         tasks_sha256=tasks.sha256,
-        checkpoint=f"runs/{tasks.world.environment}-{method}" if learnt else None,
+        checkpoint=f"runs/{tasks.world.environment}-{method}/checkpoints/step-000200" if learnt else None,
         checkpoint_sha256="ab" * 32 if learnt else None,
         seed=tasks.seed,
         success=wilson(sum(e.success for e in episodes), len(episodes)),
@@ -117,7 +114,7 @@ def make_cell(root: Path, name: str, tasks: TaskSet, tasks_file: str, method: st
     for episode in episodes:
         durable.append_json_line(folder / "episodes.jsonl", to_plain(episode))
     for episode in episodes[:pictures] if learnt else []:
-        stem = f"task-{episode.task:03}-{'reached' if episode.success else 'missed'}"
+        stem = f"task-{episode.task:03}-{episode.reason}"
         durable.write_bytes(folder / "pictures" / f"{stem}.gif", picture("GIF", 128, 64, 4))
         durable.write_bytes(folder / "pictures" / f"{stem}.png", picture("PNG", 384, 64, 1))
 

@@ -1,5 +1,6 @@
 """The page shows what is on disk, names what is missing, and is the same every time."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -8,10 +9,12 @@ import pytest
 from fake_results import make_results
 
 from saltwm import durable
-from saltwm.config import CLEAN_PROTOCOL
+from saltwm.config import CLEAN_PROTOCOL, to_plain, write_config
 from saltwm.errors import DamagedError, UsageError
+from saltwm.records import Rate, read_cells
+from saltwm.report import build_report
 from saltwm.report.findings import read_findings
-from saltwm.report.page import build_report, picture_caption, render
+from saltwm.report.page import picture_caption, render
 
 
 @pytest.fixture(scope="module")
@@ -107,21 +110,35 @@ def test_an_empty_or_missing_folder_names_the_command_that_fills_it(tmp_path):
 
 def test_an_unfinished_evaluation_is_named_and_in_no_table(copy):
     cell = sorted(copy.glob("evaluations/*"))[0]
-    (cell / "evaluation.json").unlink()
-    lines = (cell / "episodes.jsonl").read_text().splitlines(keepends=True)
-    (cell / "episodes.jsonl").write_text("".join(lines[:7]) + '{"task": 8, "succ')
-    (copy / "comparisons.json").unlink()
+    lines = (cell / "episodes.jsonl").read_text().splitlines()
+    for name in ("evaluation.json", "episodes.jsonl"):
+        (cell / name).unlink()
+    (cell / "chunks").mkdir()
+    durable.write_json(cell / "chunks" / "00000.json", [{"record": json.loads(line)} for line in lines[:7]])
     findings = read_findings(copy)
     assert cell.name not in {c.name for c in findings.cells}
     assert any(cell.name in note and "7 episodes" in note for note in findings.unfinished)
-    assert "No paired comparison" in render(findings)
+    assert all(cell.name not in c.cells_a + c.cells_b for c in findings.comparisons)
+
+
+def test_comparisons_and_anatomies_older_than_their_episodes_are_left_out_and_named(copy):
+    cell = next(c for c in read_cells(copy) if c.evaluation.method == "salt")
+    folder = copy / "evaluations" / cell.name
+    episodes = tuple(dataclasses.replace(e, success=False, steps_to_success=None) for e in cell.episodes)
+    durable.write_text(folder / "episodes.jsonl", "".join(json.dumps(to_plain(e)) + "\n" for e in episodes))
+    write_config(folder / "evaluation.json", dataclasses.replace(cell.evaluation, success=Rate(0, 20, 0.0, 0.17)))
+    findings = read_findings(copy)
+    assert cell.name not in findings.anatomies
+    assert [(c.method_a, c.method_b) for c in findings.comparisons] == [("lewm", "random")]
+    assert sum("older than" in note for note in findings.unfinished) == 3
 
 
 def test_a_run_without_a_diagnosis_keeps_its_curves_and_is_named(copy):
-    run = sorted(copy.glob("diagnostics/*"))[0]
+    run = copy / "diagnostics" / "two-room-salt"
     (run / "diagnosis.json").unlink()
-    text = words(render(read_findings(copy)))
-    assert f"Run {run.name} has training curves but no diagnosis" in text
+    findings = read_findings(copy)
+    assert "Run two-room-salt has training curves but no diagnosis" in " ".join(findings.unfinished)
+    assert [(r.environment, r.method) for r in findings.runs if r.name == run.name] == [("two-room", "salt")]
 
 
 def test_diagnostics_alone_make_a_page(copy):
@@ -154,9 +171,9 @@ def damage_picture(results):
     next(results.glob("evaluations/*/pictures/*.png")).write_text("<svg onload='x'/>")
 
 
-def damage_comparison(results):
-    items = durable.read_json(results / "comparisons.json")
-    durable.write_json(results / "comparisons.json", [items[0] | {"cells_a": ["elsewhere"]}])
+def damage_tasks(results):
+    path = next(results.glob("tasks/*.json"))
+    durable.write_json(path, durable.read_json(path) | {"seed": 77})
 
 
 def damage_comparisons(results):
@@ -178,7 +195,7 @@ def damage_episodes(results):
 
 @pytest.mark.parametrize(
     "damage",
-    [damage_metrics, damage_picture, damage_comparison, damage_comparisons, damage_count, damage_episodes],
+    [damage_metrics, damage_picture, damage_tasks, damage_comparisons, damage_count, damage_episodes],
 )
 def test_damaged_records_stop_the_report_with_the_file_s_name(copy, damage):
     damage(copy)
