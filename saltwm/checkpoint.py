@@ -7,6 +7,7 @@
 Loading reads values into a structure that the code builds; no file can name code, and every file is hashed first.
 """
 
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,11 +92,12 @@ def start_run(path: Path, info: RunInfo) -> None:
 def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer: dict[str, Tensor], keep: int) -> Path:
     """Publish RUN/checkpoints/step-N, then remove what is older than the newest `keep` and not the best."""
     path = run / "checkpoints" / f"step-{info.step:06d}"
-    if not path.exists():
-        with durable.publish_directory(path) as directory:
-            write_config(directory / INFO_FILE, info)
-            save_file({name: tensor.contiguous() for name, tensor in weights.items()}, directory / WEIGHTS_FILE)
-            save_file({name: tensor.contiguous() for name, tensor in optimizer.items()}, directory / OPTIMIZER_FILE)
+    if path.exists():
+        _discard(path)  # training came here again only because this one could not be read
+    with durable.publish_directory(path) as directory:
+        write_config(directory / INFO_FILE, info)
+        save_file({name: tensor.contiguous() for name, tensor in weights.items()}, directory / WEIGHTS_FILE)
+        save_file({name: tensor.contiguous() for name, tensor in optimizer.items()}, directory / OPTIMIZER_FILE)
     _prune(run, keep)
     return path
 
@@ -103,13 +105,25 @@ def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer:
 def _prune(run: Path, keep: int) -> None:
     """Keep the newest `keep` and the best by validation rollout error; the rest disappears whole."""
     paths = list_checkpoints(run)
-    scored = [(read_info(path).metrics.get("validation_rollout", float("inf")), path) for path in paths]
-    best = min(scored, default=(0.0, None), key=lambda pair: pair[0])[1]
+    best = min(paths, key=_score)
     for path in paths[:-keep]:
         if path != best:
-            doomed = path.with_name(f"{durable.TMP_PREFIX}old-{path.name}")
-            path.rename(doomed)
-            shutil.rmtree(doomed)
+            _discard(path)
+
+
+def _score(path: Path) -> float:
+    """Validation rollout error; a checkpoint that was not validated, or cannot be read, is never the best."""
+    try:
+        return read_info(path).metrics.get("validation_rollout", math.inf)
+    except SaltError:
+        return math.inf
+
+
+def _discard(path: Path) -> None:
+    """Out of sight in one move, then gone: a crash between the two leaves only a leftover."""
+    doomed = path.with_name(f"{durable.TMP_PREFIX}old-{path.name}")
+    path.rename(doomed)
+    shutil.rmtree(doomed)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:

@@ -125,6 +125,7 @@ def _train(fabric: Any, config: RunConfig, dataset: Dataset, out: Path) -> Train
             if is_measure:
                 metrics = measure(learner.model, losses, norm, learning_rate(config, step, total_steps))
                 metrics |= validate(learner.model, windows, config, fabric.device)
+                _require_finite(done, metrics)
                 if log is not None:
                     log.write(done, metrics)
             if is_main and (is_save or stopping):
@@ -176,13 +177,18 @@ def _step(
     optimizer.zero_grad(set_to_none=True)
     fabric.backward(losses.total)
     norm = fabric.clip_gradients(learner, optimizer, max_norm=config.train.gradient_clip, error_if_nonfinite=False)
-    if not math.isfinite(losses.total.item()) or not math.isfinite(norm):
-        raise NonFiniteError(
-            f"step {step + 1}: loss {losses.total.item():g}, gradient norm {float(norm):g}; the last checkpoint is "
-            f"intact; try a smaller --learning-rate"
-        )
+    _require_finite(step + 1, {"loss": losses.total.item(), "gradient norm": float(norm)})
     optimizer.step()
     return losses, float(norm)
+
+
+def _require_finite(step: int, metrics: dict[str, float]) -> None:
+    """NonFiniteError naming the step and what is not finite; nothing has been saved from it."""
+    sick = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
+    if sick:
+        raise NonFiniteError(
+            f"step {step}: {', '.join(sick)}; the last checkpoint is intact; try a smaller --learning-rate"
+        )
 
 
 # --- what a step is made of ------------------------------------------------------------------------------------------
@@ -247,9 +253,13 @@ def measure(model: WorldModel, losses: Losses, gradient_norm: float, rate: float
         "effective_rank": effective_rank(latents),
     }
     if isinstance(model.transition, StateAffine):
-        with torch.no_grad():
-            metrics["sigma_max_base"] = float(torch.linalg.matrix_norm(model.transition.base_matrix().float(), 2))
+        metrics["sigma_max_base"] = _largest_singular_value(model.transition.base_matrix().detach().float())
     return metrics
+
+
+def _largest_singular_value(matrix: Tensor) -> float:
+    """NaN for a matrix that is not finite, which `_require_finite` then reports."""
+    return float(torch.linalg.matrix_norm(matrix, 2)) if matrix.isfinite().all() else math.nan
 
 
 @torch.no_grad()

@@ -1,0 +1,67 @@
+"""What many tests share: a small Two-Room dataset, a tiny configuration and a run trained with it for a few steps."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from saltwm.config import (
+    AffineConfig,
+    EncoderConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    RunConfig,
+    TrainConfig,
+    TransformerConfig,
+)
+
+torch.set_num_threads(1)
+
+TINY = RunConfig(
+    preset="tiny",
+    model=ModelConfig(
+        latent_dim=16,
+        encoder=EncoderConfig(kind="conv", channels=(8, 16), width=24, projection_dim=32),
+        affine=AffineConfig(modes=2),
+        transformer=TransformerConfig(depth=1, heads=2, head_dim=8, mlp_dim=32, projection_dim=32),
+    ),
+    objective=ObjectiveConfig(sigreg_weight=0.3, sigreg_projections=16),
+    train=TrainConfig(batch_size=8, steps=6, learning_rate=1e-3, validate_every=2, save_every=2, validation_batches=1),
+)
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """A run that takes a second."""
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory):
+    """60 Two-Room episodes at 16 px, every 5th frame."""
+    from saltwm.data.collect import collect
+
+    path = tmp_path_factory.mktemp("data") / "two-room"
+    return collect("two-room", path, 60, image_size=16, frame_every=5, workers=1, episodes_per_part=20)
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory, dataset):
+    """A SALT run trained to its end."""
+    from saltwm.train import train
+
+    path = tmp_path_factory.mktemp("runs") / "salt"
+    train(TINY, dataset, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def lewm_run(tmp_path_factory, dataset):
+    """A LeWM run trained to its end."""
+    from saltwm.train import train
+
+    path = tmp_path_factory.mktemp("runs") / "lewm"
+    model = dataclasses.replace(TINY.model, model="lewm")
+    objective = dataclasses.replace(TINY.objective, objective="one-step")
+    train(dataclasses.replace(TINY, model=model, objective=objective), dataset, path)
+    return path
