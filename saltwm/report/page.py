@@ -141,8 +141,9 @@ def _title(names: Sequence[str], rows: Sequence[SuccessRow]) -> str:
 def _facts(findings: Findings, names: Sequence[str], rows: Sequence[SuccessRow]) -> list[tuple[str, str]]:
     worlds = {s.world.environment: s.world for s in findings.task_sets.values()}
     facts = [("Environments", ", ".join(_environment_name(n) + _world(worlds.get(n)) for n in names))]
-    datasets = {(s.world.environment, s.dataset_sha256[:12]) for s in findings.task_sets.values()}
-    facts.append(("Datasets", ", ".join(f"{_environment_name(name)} {sha256}" for name, sha256 in sorted(datasets))))
+    datasets = sorted({(s.world.environment, s.dataset_sha256[:12]) for s in findings.task_sets.values()})
+    datasets.sort(key=lambda item: tables.environment_order(item[0]))
+    facts.append(("Datasets", ", ".join(f"{_environment_name(name)} {sha256}" for name, sha256 in datasets)))
     if rows:
         protocols = dict.fromkeys(tables.protocol_name(row) for row in rows)
         facts += [
@@ -224,6 +225,7 @@ def _overview(rows: Sequence[SuccessRow], names: Sequence[str]) -> list[dict[str
 def _section(findings: Findings, all_rows: Sequence[SuccessRow], name: str, number: int) -> Section:
     rows = [row for row in all_rows if row.environment == name]
     runs = [run for run in findings.runs if (run.environment or "") == name]
+    runs.sort(key=lambda run: (tables.method_order(run.method or ""), run.name))
     series = _run_series(runs)
     diagnoses = [(series[run.name], run.diagnosis) for run in runs if run.diagnosis]
     return Section(
