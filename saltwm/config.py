@@ -7,7 +7,8 @@ with the place in the file. Kinds are words from a closed list; no file ever nam
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args
 
 from saltwm import durable
 from saltwm.errors import DamagedError, UsageError
@@ -193,6 +194,69 @@ class CEMConfig:
     elites: int = 30
     initial_std: float = 1.0
     """Standard deviation of the first samples, in normalised actions."""
+    kind: Literal["cem"] = "cem"
+
+
+@dataclass(frozen=True)
+class GaussNewtonConfig:
+    """Damped Gauss-Newton through A(c): |z_H - z_g|^2 + mu |a|^2 inside a box, for state-affine models."""
+
+    starts: int = 8
+    """Plans optimised side by side: the first is the mean action, the others are drawn."""
+    iterations: int = 12
+    mu: float = 0.05
+    """Price of leaving the mean action, per squared standard deviation: plans far from the data are not reached."""
+    box_std: float = 1.75
+    """Planned actions stay within so many standard deviations of the mean, and inside the bounds if there are any."""
+    initial_damping: float = 1e-2
+    """Levenberg-Marquardt damping of the first step, as a share of the mean curvature."""
+    kind: Literal["gauss-newton"] = "gauss-newton"
+
+
+@dataclass(frozen=True)
+class ICEMConfig:
+    """Sample-efficient CEM: noise correlated in time, elites kept between iterations, the best plan returned."""
+
+    candidates: int = 300
+    iterations: int = 30
+    elites: int = 30
+    initial_std: float = 1.0
+    noise_beta: float = 2.0
+    """Exponent of the noise's power spectrum over the horizon, 1 / f^beta; 0 is white."""
+    momentum: float = 0.1
+    """Share of the old mean and deviation in the new ones."""
+    kept_elites: int = 5
+    """Best candidates that compete again in the next iteration."""
+    kind: Literal["icem"] = "icem"
+
+
+@dataclass(frozen=True)
+class MPPIConfig:
+    """Model predictive path integral control: every candidate counts, by the exponential of its cost."""
+
+    candidates: int = 300
+    iterations: int = 30
+    initial_std: float = 1.0
+    temperature: float = 0.2
+    """In standard deviations of the candidates' costs, so that it means the same at every scale of cost."""
+    min_std: float = 0.05
+    """The deviation never falls below this."""
+    kind: Literal["mppi"] = "mppi"
+
+
+@dataclass(frozen=True)
+class GradientConfig:
+    """Adam on the actions themselves, through any differentiable transition."""
+
+    starts: int = 8
+    """Plans optimised side by side: the first is the mean action, the others are drawn."""
+    iterations: int = 30
+    learning_rate: float = 0.2
+    """In standard deviations of an action."""
+    kind: Literal["gradient"] = "gradient"
+
+
+PlannerConfig = CEMConfig | GaussNewtonConfig | ICEMConfig | MPPIConfig | GradientConfig
 
 
 @dataclass(frozen=True)
@@ -252,9 +316,15 @@ def from_plain(kind: type[T], value: Any, where: str) -> T:
 
         return TypeAdapter(kind).validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = _telling_error(error.errors())
         place = ".".join(str(part) for part in first["loc"])
         raise DamagedError(f"{where}: {place or 'the whole'}: {first['msg']}, found {first['input']!r:.80}") from error
+
+
+def _telling_error(errors: Any) -> Any:
+    """The first error that is not of a union's other members: those only say that `kind` is not theirs."""
+    others = [error["loc"][:-1] for error in errors if error["loc"][-1:] == ("kind",)]
+    return next((error for error in errors if not any(error["loc"][: len(o)] == o for o in others)), errors[0])
 
 
 def read_config(kind: type[T], path: Path) -> T:
@@ -268,7 +338,9 @@ def write_config(path: Path, value: Any) -> None:
 
 
 def _dataclasses_of(kind: Any) -> list[Any]:
-    """`kind` and the dataclasses among its fields, to any depth."""
+    """`kind` and the dataclasses among its fields and union members, to any depth."""
+    if isinstance(kind, UnionType):
+        return [inner for member in get_args(kind) for inner in _dataclasses_of(member)]
     if not dataclasses.is_dataclass(kind):
         return []
     return [kind, *(inner for f in dataclasses.fields(kind) for inner in _dataclasses_of(f.type))]
@@ -276,6 +348,11 @@ def _dataclasses_of(kind: Any) -> list[Any]:
 
 def _missing_keys(kind: Any, value: Any, place: str) -> list[str]:
     """Fields that the file does not have: a default is for a person at a keyboard, never for a file."""
+    if isinstance(kind, UnionType) and isinstance(value, dict):
+        members = [member for member in get_args(kind) if dataclasses.is_dataclass(member)]
+        if len(members) > 1 and "kind" not in value:
+            return [f"{place}kind"]
+        kind = next((member for member in members if len(members) == 1 or member.kind == value["kind"]), None)
     if not dataclasses.is_dataclass(kind) or not isinstance(value, dict):
         return []
     missing = []

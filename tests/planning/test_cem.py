@@ -96,7 +96,9 @@ def test_only_non_finite_costs_are_an_error():
 
 
 def test_a_single_elite_has_no_spread_and_no_nan():
-    plan = cem(quadratic(torch.ones(1, 2, 2)), horizon=2, action_dim=2, generators=generators(0), config=CEMConfig(50, 5, 1))
+    plan = cem(
+        quadratic(torch.ones(1, 2, 2)), horizon=2, action_dim=2, generators=generators(0), config=CEMConfig(50, 5, 1)
+    )
     assert torch.equal(plan.std, torch.zeros_like(plan.std))
     assert plan.actions.isfinite().all()
 
@@ -121,6 +123,12 @@ def test_bounded_plans_stay_inside_and_go_to_the_nearest_edge(low, high, target)
 
 def test_unusable_settings_and_misshapen_costs_are_refused():
     with pytest.raises(UsageError, match="elites"):
-        cem(quadratic(torch.zeros(1, 1, 1)), horizon=1, action_dim=1, generators=generators(0), config=CEMConfig(5, 1, 6))
+        cem(
+            quadratic(torch.zeros(1, 1, 1)),
+            horizon=1,
+            action_dim=1,
+            generators=generators(0),
+            config=CEMConfig(5, 1, 6),
+        )
     with pytest.raises(ShapeError, match="costs"):
         cem(lambda plans: plans.sum(), horizon=1, action_dim=1, generators=generators(0), config=SMALL)

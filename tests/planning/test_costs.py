@@ -42,7 +42,9 @@ def situation(model, tasks, window=1):
     )
 
 
-@pytest.mark.parametrize("affine", [AffineConfig(modes=3), AffineConfig(modes=0), AffineConfig(modes=2, spectral=False)])
+@pytest.mark.parametrize(
+    "affine", [AffineConfig(modes=3), AffineConfig(modes=0), AffineConfig(modes=2, spectral=False)]
+)
 def test_the_folded_cost_is_the_rollout_cost(affine):
     model = shaken(dataclasses.replace(SMALL, affine=affine)).double()
     at = situation(model, 2)
