@@ -16,6 +16,7 @@ from saltwm import durable, errors, rng
 from saltwm.config import RenderQuality, Variant, one_of
 from saltwm.data import parts
 from saltwm.data.layout import Episode, Recipe
+from saltwm.data.stopping import stop_signal
 from saltwm.data.store import Dataset
 from saltwm.envs import env_class, make_env
 from saltwm.envs.base import Action, PlanningEnv
@@ -96,7 +97,7 @@ def _collect_missing(path: Path, recipe: Recipe, workers: int) -> None:
     done = recipe.episodes - sum(len(recipe.part_episodes(part)) for part in todo)
     title = f"collect {recipe.world.environment}"
     with (
-        _stop_signal() as stopped_by,
+        stop_signal() as stopped_by,
         progress(title, recipe.episodes, done) as advance,
         _Workers(min(workers, len(todo)), path, recipe) as pool,
     ):
@@ -222,22 +223,3 @@ def _one_thread_each() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _stop_signal() -> Iterator[Callable[[], int]]:
-    """Yield a function that gives the number of the signal that asked to stop, or 0."""
-    received = [0]
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: 0
-        return
-
-    def remember(number: int, _frame: object) -> None:
-        received[0] = number
-
-    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: received[0]
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

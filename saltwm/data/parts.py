@@ -90,7 +90,7 @@ def resume_command(path: Path, recipe: Recipe) -> str:
     words: list[object]
     if source["kind"] == "import":
         words = ["saltwm", "data", "import", source["file"], "--env", world.environment]
-        words += ["--image-size", world.image_size, "--out", path]
+        words += ["--image-size", world.image_size, "--episodes", recipe.episodes, "--out", path]
     else:
         words = ["saltwm", "collect", world.environment, "--episodes", recipe.episodes, "--seed", source["seed"]]
         words += ["--policy", source["policy"], "--variant", recipe.variant, "--image-size", world.image_size]

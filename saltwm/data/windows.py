@@ -153,7 +153,7 @@ class BatchLater:
         return Batch(frames.reshape(count, blocks + 1, *frames.shape[1:]), self.actions)
 
 
-def batches(  # noqa: PLR0917 - the order in which one says it
+def batches(
     windows: Windows,
     seed: int,
     first_step: int,

@@ -50,7 +50,7 @@ class TwoRoom(PlanningEnv):
     name: ClassVar[str] = "two-room"
     state_dim: ClassVar[int] = 2
     action_dim: ClassVar[int] = 2
-    state_fields: ClassVar[tuple[StateField, ...]] = (StateField("agent position", 0, 2, "units"),)
+    state_fields: ClassVar[tuple[StateField, ...]] = (StateField("agent_position", 0, 2, "px"),)
     max_episode_steps: ClassVar[int] = 100
     policies: ClassVar[tuple[str, ...]] = ("expert", "random")
 
