@@ -142,6 +142,11 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
         low, high = self.action_space.low, self.action_space.high
         return lambda: rng.uniform(low, high).astype(np.float32)
 
+    def check_pairs(self, states: State, goals: State) -> None:
+        """Refuse anything but states [N, S] with as many goals [N, S]; `goal_distance` begins with it."""
+        count = check("states", states, "N S", S=self.state_dim)["N"]
+        check("goals", goals, "N S", N=count, S=self.state_dim)
+
     # --- what an environment supplies ------------------------------------------------------------------------------
 
     @abc.abstractmethod

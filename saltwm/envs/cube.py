@@ -70,6 +70,7 @@ class Cube(PlanningEnv):
 
     def goal_distance(self, states: State, goals: State) -> NDArray[np.float64]:
         """The farthest cube's distance from its place over 4 cm; how cubes are turned does not count."""
+        self.check_pairs(states, goals)
         places = [slice(field.start, field.stop) for field in self.state_fields if field.name.endswith("_position")]
         errors = [np.linalg.norm(states[:, place] - goals[:, place], axis=1) for place in places]
         return np.max(errors, axis=0) / SUCCESS_RADIUS

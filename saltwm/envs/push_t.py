@@ -65,12 +65,15 @@ class PushT(PlanningEnv):
     ends_at_goal = False
     policies = ("pusher", "random")
 
+    _state: State = np.array([256.0, 400.0, 256.0, 200.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+
     def state(self) -> State:
         """The benchmark's seven numbers, then the block's velocity and spin [10]."""
         return self._state.copy()
 
     def goal_distance(self, states: State, goals: State) -> NDArray[np.float64]:
         """The larger of: agent and block position together over 20 px, block angle over 20 degrees."""
+        self.check_pairs(states, goals)
         position = np.linalg.norm(states[:, :4] - goals[:, :4], axis=1) / POSITION_RADIUS
         angle = np.abs(wrapped(states[:, ANGLE] - goals[:, ANGLE])) / ANGLE_RADIUS
         return np.maximum(position, angle)

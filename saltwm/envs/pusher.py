@@ -35,6 +35,8 @@ STAND_OFF = 10.0
 """Gap between agent and block where an approach ends."""
 DETOUR_RADIUS = 105.0
 """Of the circle round the block on which the agent changes sides; no part of the T reaches it."""
+APPROACH_STEPS, PUSH_STEPS = 20, 25
+"""Steps that getting to a contact and pushing there may take."""
 PATIENCE = 60
 """Steps until a target that is not reached gives way to another."""
 MARGIN = 22.0
@@ -89,14 +91,18 @@ class Pusher:
         length = np.linalg.norm(step)
         if length > speed:
             step *= speed / length
-        action = step + self.rng.normal(0, self.noise_std, 2)
-        return np.clip(action, -1, 1).astype(np.float32)
+        noisy = np.clip(step + self.rng.normal(0, self.noise_std, 2), -1, 1)
+        # Inside by a pixel, so that the variants, of which one keeps the target in the window, give the same data.
+        inside = np.clip(state[AGENT] + ACTION_SCALE * noisy, AGENT_RADIUS + 1, WINDOW - AGENT_RADIUS - 1)
+        return ((inside - state[AGENT]) / ACTION_SCALE).astype(np.float32)
 
     def _keep_target(self, state: Vector) -> None:
-        """A new pose when this one is reached or has taken too long."""
+        """A new pose when this one is reached, has taken too long, or needs a contact that cannot be reached."""
         self.patience -= 1
         position, angle = _pose_error(state, self.target)
-        if self.patience < 0 or (np.linalg.norm(position) < 12 and abs(angle) < 0.15):
+        reached = np.linalg.norm(position) < 12 and abs(angle) < 0.15
+        stuck = self.push is not None and not self.push.touching and self.push.steps_left <= 0
+        if reached or stuck or self.patience < 0:
             self.target, self.patience, self.push = random_state(self.rng), PATIENCE, None
 
     def _aim(self, state: Vector) -> tuple[Vector, float]:
@@ -111,7 +117,7 @@ class Pusher:
             stand = place + outward * (AGENT_RADIUS + STAND_OFF)
             if np.linalg.norm(stand - state[AGENT]) > 8:
                 return _way(state, stand), push.approach_speed
-            push.touching, push.steps_left = True, 25
+            push.touching, push.steps_left = True, PUSH_STEPS
         seat = place + outward * AGENT_RADIUS
         push.pushed += max(0.0, -float(outward @ state[BLOCK_VELOCITY])) * 0.1
         return seat - outward * ACTION_SCALE * push.push_speed, push.push_speed
@@ -139,7 +145,7 @@ class Pusher:
             travel=float(np.clip(travel[best], 10, 150)),
             push_speed=self.rng.uniform(0.12, 0.4),
             approach_speed=self.rng.uniform(0.25, 0.7),
-            steps_left=40,
+            steps_left=APPROACH_STEPS,
         )
 
 

@@ -59,6 +59,7 @@ class Reacher(PlanningEnv):
 
     def goal_distance(self, states: State, goals: State) -> NDArray[np.float64]:
         """The larger joint error over 0.05 rad; `clean` knows that a full turn of the shoulder is no error."""
+        self.check_pairs(states, goals)
         error = states[:, QPOS] - goals[:, QPOS]
         if self.variant == "clean":
             error[:, 0] = (error[:, 0] + np.pi) % (2 * np.pi) - np.pi

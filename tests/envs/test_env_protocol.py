@@ -2,6 +2,8 @@
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -143,6 +145,10 @@ def test_actions_and_states_are_checked_at_the_door(recorded: Recorded) -> None:
         env.restore(np.full(env.state_dim, np.inf))
     with pytest.raises(ShapeError, match="state"):
         env.restore(np.zeros(env.state_dim + 1))
+    with pytest.raises(ShapeError, match="goals"):
+        env.goal_distance(recorded.states[:3], recorded.states[:1])
+    with pytest.raises(ShapeError, match="states"):
+        env.goal_distance(recorded.states[0], recorded.states[0])
     with pytest.raises(UsageError, match="policy"):
         env.policy("telepathy", stream(0))
 
@@ -168,3 +174,15 @@ def test_a_hundred_pairs_are_reached_by_their_own_actions(recorded: Recorded) ->
             env.reset(seed=0, options={"state": states[start], "goal": states[start + 25]})
             reached = [env.step(action)[2] for action in actions[start : start + 25]]
             assert reached[-1]
+
+
+def test_the_example_in_the_docs_is_an_environment() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
+    code = page.split("```python\n")[-1].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    env: PlanningEnv = names["Slide"](image_size=16)
+    states, actions = collect(env, 0, 20)
+    assert_replays(env, states, actions, [0, 5, 11], 5)
+    assert env.goal_distance(states, states).max() == 0
+    assert env.render().shape == (16, 16, 3)

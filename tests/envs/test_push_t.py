@@ -132,6 +132,19 @@ def test_pusher_makes_goal_directed_contact_rich_data() -> None:
     assert 0.1 < np.std(actions) < 0.35
 
 
+def test_pusher_gives_the_same_data_in_both_variants() -> None:
+    paper, clean = PushT(variant="paper"), PushT(variant="clean")
+    for episode in range(5):
+        clean.reset(seed=episode)
+        paper.restore(clean.state())
+        act = clean.policy("pusher", stream(2, "pusher", episode))
+        for _ in range(clean.max_episode_steps):
+            action = act()
+            clean.step(action)
+            paper.step(action)
+        np.testing.assert_array_equal(paper.state(), clean.state())
+
+
 def test_pusher_brings_the_block_nearer_to_its_target() -> None:
     nearer = 0
     for episode in range(10):
