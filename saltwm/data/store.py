@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import tensorstore
 from numpy.typing import NDArray
 
 from saltwm import durable
@@ -148,16 +149,22 @@ class Dataset:
         order = np.argsort(rows, kind="stable")
         borders = np.flatnonzero(np.diff(parts[order])) + 1
         size = self.world.image_size
-        later = FramesLater(np.empty((count, size, size, 3), np.uint8), self._explain_damage)
-        for chosen in np.split(order, borders):
-            if len(chosen):
-                later.add(*self._request(int(parts[chosen[0]]), rows[chosen]), chosen)
-        return later
+        frames = np.empty((count, size, size, 3), np.uint8)
+        requests = [
+            (part, self._read_into(frames, places, part, rows[places]))
+            for places in np.split(order, borders)
+            for part in parts[places[:1]].tolist()
+        ]
+        return FramesLater(frames, requests, self._explain_damage)
 
-    def _request(self, part: int, rows: NDArray[np.int64]) -> tuple[Any, int]:
+    def _read_into(
+        self, frames: NDArray[np.uint8], places: NDArray[np.int64], part: int, rows: NDArray[np.int64]
+    ) -> Any:
+        """Begin to decode `rows` of a part straight into `places` of `frames`; copying them once more costs as much."""
         if part not in self._frames:
             self._frames[part] = self._open_frames(part)
-        return self._frames[part][rows - self._first_frame[self._first_episode[part]]].read(), part
+        source = self._frames[part][rows - self._first_frame[self._first_episode[part]]]
+        return tensorstore.array(frames)[places].write(source)
 
     def _open_frames(self, part: int) -> Any:
         episodes = self.recipe.part_episodes(part)
@@ -179,14 +186,15 @@ class Dataset:
 
     def _explain_damage(self, part: int, error: Exception) -> DamagedError:
         """Find the first unreadable frame of a part, for a message that says which episode is lost."""
+        file = part_path(self.path, part) / "frames"
         for episode in self.recipe.part_episodes(part):
             rows = np.arange(self._first_frame[episode], self._first_frame[episode + 1])
+            frames = np.empty((len(rows), self.world.image_size, self.world.image_size, 3), np.uint8)
             try:
-                self._request(part, rows)[0].result()
+                self._read_into(frames, np.arange(len(rows)), part, rows).result()
             except ValueError as cause:
-                file = part_path(self.path, part) / "frames"
                 return DamagedError(f"{file}: frames of episode {episode} cannot be read ({first_line(cause)})")
-        return DamagedError(f"{part_path(self.path, part)}: frames could not be read ({first_line(error)})")
+        return DamagedError(f"{file}: cannot be read ({first_line(error)})")
 
     # --- verification ---------------------------------------------------------------------------------------------
 
@@ -207,23 +215,23 @@ class Dataset:
 class FramesLater:
     """Frames being read; `.result()` waits for them."""
 
-    def __init__(self, frames: NDArray[np.uint8], explain: Callable[[int, Exception], DamagedError]) -> None:
+    def __init__(
+        self,
+        frames: NDArray[np.uint8],
+        requests: list[tuple[int, Any]],
+        explain: Callable[[int, Exception], DamagedError],
+    ) -> None:
         self._frames = frames
+        self._requests = requests
         self._explain = explain
-        self._requests: list[tuple[Any, int, NDArray[np.int64]]] = []
-
-    def add(self, future: Any, part: int, places: NDArray[np.int64]) -> None:
-        """Expect `future` to give the frames at `places` of the result."""
-        self._requests.append((future, part, places))
 
     def result(self) -> NDArray[np.uint8]:
         """The frames [N, H, W, 3]; DamagedError if one of them fails its checksum."""
-        for future, part, places in self._requests:
+        for part, request in self._requests:
             try:
-                self._frames[places] = future.result()
+                request.result()
             except ValueError as error:
                 raise self._explain(part, error) from error
-        self._requests.clear()
         return self._frames
 
 

@@ -6,8 +6,8 @@ import pytest
 from saltwm import durable
 from saltwm.data import collect as collecting
 from saltwm.data.collect import collect, collect_episode
-from saltwm.data.layout import Recipe
-from saltwm.envs import make_env
+from saltwm.data.layout import Recipe, check_episode
+from saltwm.envs import ENVIRONMENTS, env_class, make_env
 from saltwm.errors import LockedError, MismatchError, SaltError, UsageError
 
 OPTIONS = {"episodes": 7, "image_size": 16, "episodes_per_part": 2, "seed": 5}
@@ -115,3 +115,22 @@ def test_a_bug_in_a_worker_is_reported_as_its_death(tmp_path, capfd):
     with pytest.raises(SaltError, match=r"a worker process died \(exit code 1\); .* the same command goes on"):
         collecting._collect_missing(tmp_path, recipe, workers=1)
     assert "invalid literal" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_an_episode_of_any_environment_does_not_depend_on_what_the_worker_made_before(name, monkeypatch):
+    """What P04 rests on: after a kill, another process makes the same episode again."""
+    monkeypatch.setattr(env_class(name), "max_episode_steps", 15)
+    made = []
+    for before in ([], [0]):
+        env = make_env(name, image_size=16)
+        source = {"kind": "collect", "policy": env.policies[0], "seed": 0}
+        recipe = Recipe(env.world, "clean", env.state_dim, 2, 5, 2, source)
+        made.append([collect_episode(env, recipe, index) for index in (*before, 1)][-1])
+        env.close()
+    fresh, used = made
+    check_episode("here", 1, fresh, recipe)
+    assert np.array_equal(fresh.states, used.states)
+    assert np.array_equal(fresh.actions, used.actions)
+    assert np.array_equal(fresh.frames, used.frames)
+    assert fresh.frames.shape == (4, 16, 16, 3)
