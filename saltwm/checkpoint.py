@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from saltwm import durable
-from saltwm.config import RunConfig, WorldSpec, differing_fields, read_config, write_config
+from saltwm.config import ModelConfig, RunConfig, WorldSpec, differing_fields, read_config, write_config
 from saltwm.errors import DamagedError, MismatchError, SaltError, UsageError
 from saltwm.model.world_model import WorldModel
 
@@ -219,19 +219,42 @@ def load(path: Path | str, *, world: WorldSpec | None = None) -> WorldModel:
     info = read_info(checkpoint)
     if world is not None:
         require_same_world(info.world, world, checkpoint)
+    file = checkpoint / WEIGHTS_FILE
+    weights = read_tensors(file)
+    _require_fitting(blueprint(info.run.model, info.world, len(weights), file), weights, file)
     model = WorldModel(info.run.model, info.world)
-    load_weights(model, read_tensors(checkpoint / WEIGHTS_FILE), checkpoint / WEIGHTS_FILE)
+    model.load_state_dict(weights)
     return model.eval()
+
+
+def blueprint(config: ModelConfig, world: WorldSpec, tensors: int, where: Path) -> dict[str, Tensor]:
+    """State dict of the model that a file of so many tensors describes, without memory or time for absurd sizes."""
+    layers = config.transformer.depth if config.model == "lewm" else 0
+    layers += config.encoder.depth if config.encoder.kind != "conv" else 0
+    if layers > tensors:
+        raise DamagedError(f"{where}: {tensors} tensors cannot be those of a model of {layers} layers")
+    try:
+        with torch.device("meta"):
+            return WorldModel(config, world).state_dict()
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        raise DamagedError(f"{where}: no model of such sizes can be built: {str(error).splitlines()[0]}") from error
 
 
 def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: Path) -> None:
     """Strict: the same names and shapes, or DamagedError with the first few that differ."""
-    expected = model.state_dict()
+    _require_fitting(model.state_dict(), weights, where)
+    model.load_state_dict(weights)
+
+
+def _require_fitting(expected: dict[str, Tensor], weights: dict[str, Tensor], where: Path) -> None:
     missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
-    wrong = [name for name in expected.keys() & weights.keys() if expected[name].shape != weights[name].shape]
+    wrong = [name for name in expected.keys() & weights.keys() if _kind(expected[name]) != _kind(weights[name])]
     if missing or extra or wrong:
         raise DamagedError(f"{where}: missing {missing[:3]}, not expected {extra[:3]}, of another shape {wrong[:3]}")
-    model.load_state_dict(weights)
+
+
+def _kind(tensor: Tensor) -> tuple[torch.Size, bool]:
+    return tensor.shape, tensor.is_floating_point()
 
 
 def require_same_world(trained: WorldSpec, world: WorldSpec, where: Path) -> None:

@@ -53,7 +53,7 @@ class VisionTransformer(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Normalised pixels [N, 3, H, W] -> features [N, width]."""
-        return self.blocks(self.patches(pixels).flatten(2).mT)
+        return self.blocks(self.patches(pixels).flatten(2).transpose(1, 2))
 
 
 class Convolutions(nn.Module):
@@ -81,7 +81,7 @@ class ConvolutionsThenTransformer(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Normalised pixels [N, 3, H, W] -> features [N, width]."""
-        return self.blocks(self.tokens(self.stem(pixels).flatten(2).mT))
+        return self.blocks(self.tokens(self.stem(pixels).flatten(2).transpose(1, 2)))
 
 
 TRUNKS = {"vit": VisionTransformer, "conv": Convolutions, "conv-vit": ConvolutionsThenTransformer}
@@ -99,7 +99,7 @@ class TokenBlocks(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens [N, L, width] -> the class token's features [N, width]."""
-        x = torch.cat([self.class_token.expand(len(tokens), -1, -1), tokens], dim=1) + self.positions
+        x = torch.cat([self.class_token.expand(tokens.shape[0], -1, -1), tokens], dim=1) + self.positions
         for layer in self.layers:
             x = layer(x)
         return self.norm(x[:, 0])
