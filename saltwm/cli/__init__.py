@@ -17,6 +17,7 @@ from saltwm.cli.data import Collect
 from saltwm.cli.learning import Info, Train
 from saltwm.cli.printing import say_error
 from saltwm.cli.story import Doctor, Reproduce
+from saltwm.cli.weights import Export, ImportWeights
 from saltwm.errors import SaltError, Stopped
 
 Verb = (
@@ -27,6 +28,8 @@ Verb = (
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Info, tyro.conf.subcommand("info")]
+    | Annotated[ImportWeights, tyro.conf.subcommand("import-weights")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
 )
 
