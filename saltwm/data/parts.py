@@ -1,7 +1,7 @@
 """Writing a dataset: parts that are whole or absent, then the root that makes them a dataset."""
 
 import contextlib
-import errno
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -25,8 +25,9 @@ def start(path: Path, recipe: Recipe) -> None:
     """Write the recipe, or check that it is the one begun here; MismatchError names each differing field."""
     file = path / layout.RECIPE_FILE
     if not file.exists():
-        if (path / layout.ROOT_FILE).exists():
-            raise UsageError(f"{path}: holds another Zarr group; choose an empty directory")
+        strangers = sorted(entry.name for entry in path.iterdir() if entry.name != layout.LOCK_FILE)
+        if strangers:
+            raise UsageError(f"{path}: not empty (it holds {strangers[0]}); choose another directory")
         write_config(file, recipe)
         return
     begun = read_config(Recipe, file)
@@ -47,7 +48,7 @@ def write_part(path: Path, recipe: Recipe, part: int, episodes: Iterable[Episode
     indices = recipe.part_episodes(part)
     actions: list[NDArray[np.float32]] = []
     states: list[NDArray[np.float64]] = []
-    with durable.publish_directory(part_path(path, part)) as directory, _full_disk_as_oserror():
+    with durable.publish_directory(part_path(path, part)) as directory, _system_errors():
         frames = _FrameWriter(directory / "frames", recipe)
         for index, episode in zip(indices, episodes, strict=True):
             layout.check_episode(str(path), index, episode, recipe)
@@ -148,15 +149,15 @@ class _FrameWriter:
 
 
 @contextlib.contextmanager
-def _full_disk_as_oserror() -> Iterator[None]:
+def _system_errors() -> Iterator[None]:
     """TensorStore reports a full disk as a ValueError; the durable layer wants the system's own error."""
     try:
         yield
     except ValueError as error:
-        for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
-            if errno.errorcode[number] in str(error):
-                raise OSError(number, str(error)) from error
-        raise
+        code = re.search(r"os_error_code='(\d+)'", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), str(error)) from error
 
 
 def _differences(begun: dict[str, Any], wanted: dict[str, Any], place: str = "") -> list[str]:

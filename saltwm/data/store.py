@@ -144,16 +144,16 @@ class Dataset:
         check("steps", steps, "N", dtype="int", N=count)
         self._check_stored(episodes, steps)
         rows = self._first_frame[episodes] + steps // self.frame_every
-        parts = episodes // self.recipe.episodes_per_part
+        part_of = episodes // self.recipe.episodes_per_part
         # Sorted by part and row, so that each part is one request, in the order of its file.
         order = np.argsort(rows, kind="stable")
-        borders = np.flatnonzero(np.diff(parts[order])) + 1
+        borders = np.flatnonzero(np.diff(part_of[order])) + 1
         size = self.world.image_size
         frames = np.empty((count, size, size, 3), np.uint8)
         requests = [
             (part, self._read_into(frames, places, part, rows[places]))
             for places in np.split(order, borders)
-            for part in parts[places[:1]].tolist()
+            for part in part_of[places[:1]].tolist()
         ]
         return FramesLater(frames, requests, self._explain_damage)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import resource
 import shutil
 
 import numpy as np
@@ -14,7 +15,7 @@ from small_datasets import make_episode, make_recipe
 from saltwm import durable
 from saltwm.data import layout, parts
 from saltwm.data.store import Dataset
-from saltwm.errors import DamagedError, MismatchError, NonFiniteError, SaltError, ShapeError, UsageError
+from saltwm.errors import DamagedError, DiskError, MismatchError, NonFiniteError, SaltError, ShapeError, UsageError
 
 
 def test_it_gives_back_what_was_written(make_dataset):
@@ -122,6 +123,13 @@ def test_a_missing_dataset_and_a_directory_of_another_kind_are_usage_errors(tmp_
         Dataset.open(tmp_path)
 
 
+def test_a_directory_with_other_things_in_it_is_not_written_to(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(UsageError, match=r"not empty \(it holds thesis.tex\)"):
+        parts.start(tmp_path, make_recipe())
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
 def test_a_resume_with_other_options_names_each_differing_field(tmp_path):
     recipe = make_recipe()
     parts.start(tmp_path, recipe)
@@ -130,6 +138,21 @@ def test_a_resume_with_other_options_names_each_differing_field(tmp_path):
     other = dataclasses.replace(recipe, world=world, episodes=9, source={**recipe.source, "seed": 1})
     with pytest.raises(MismatchError, match=r"episodes: 7 there, 9 here; source.seed: 0 .* world.image_size: 8 there"):
         parts.start(tmp_path, other)
+
+
+@pytest.mark.parametrize("limit", [200, 1000, 3000, 6000])
+def test_a_full_disk_is_said_so_and_leaves_no_half_part(tmp_path, limit):
+    recipe = make_recipe()
+    parts.start(tmp_path, recipe)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with pytest.raises(DiskError, match="part-00000: cannot write"):
+            parts.write_part(tmp_path, recipe, 0, [make_episode(i, recipe) for i in range(3)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [file.name for file in tmp_path.iterdir()] == ["collection.json"]
+    parts.write_part(tmp_path, recipe, 0, [make_episode(i, recipe) for i in range(3)])
 
 
 # --- at the door ------------------------------------------------------------------------------------------------------
