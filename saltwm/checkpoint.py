@@ -30,6 +30,8 @@ INFO_FILE = "checkpoint.json"
 WEIGHTS_FILE = "weights.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 FORMAT = 1
+BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "action_mean", "action_std")
+"""Ends of the names of tensors that are measured, not learnt."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def _prune(run: Path, keep: int) -> None:
     paths = list_checkpoints(run)
     best = min(paths, key=_score)
     for path in paths[:-keep]:
-        if path != best:
+        if path != best or _score(path) == math.inf:
             _discard(path)
 
 
@@ -151,22 +153,28 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, names: list[str], tensor
 
 def list_checkpoints(run: Path) -> list[Path]:
     """Checkpoints of a run, oldest first."""
-    return sorted((run / "checkpoints").glob("step-*"))
+    return sorted((run / "checkpoints").glob("step-*"), key=lambda path: (len(path.name), path.name))
 
 
 def read_run(run: Path) -> RunInfo:
     """The run's description."""
     if not (run / RUN_FILE).exists():
         raise UsageError(f"{run}: not a training run (no {RUN_FILE}); make one with: saltwm train DATASET --out {run}")
-    return read_config(RunInfo, run / RUN_FILE)
+    info = read_config(RunInfo, run / RUN_FILE)
+    _require_format(info.format, run)
+    return info
 
 
 def read_info(checkpoint: Path) -> CheckpointInfo:
     """The checkpoint's description."""
     info = read_config(CheckpointInfo, checkpoint / INFO_FILE)
-    if info.format != FORMAT:
-        raise DamagedError(f"{checkpoint}: format {info.format}, this version reads {FORMAT}")
+    _require_format(info.format, checkpoint)
     return info
+
+
+def _require_format(found: int, where: Path) -> None:
+    if found != FORMAT:
+        raise DamagedError(f"{where}: format {found}, this version reads {FORMAT}")
 
 
 def read_checkpoint(checkpoint: Path) -> tuple[CheckpointInfo, dict[str, Tensor], dict[str, Tensor]]:
@@ -277,7 +285,7 @@ def card(path: Path) -> dict[str, Any]:
         "preset": info.run.preset,
         "environment": info.world.environment,
         "image_size": info.world.image_size,
-        "parameters": sum(t.numel() for t in weights.values() if t.is_floating_point()),
+        "parameters": sum(tensor.numel() for name, tensor in weights.items() if not name.endswith(BUFFERS)),
         "dataset_sha256": info.dataset_sha256,
         "metrics": info.metrics,
         "versions": info.versions,

@@ -7,18 +7,13 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from small_runs import SMALL, VIT, write_run
 
 from saltwm import checkpoint
-from saltwm.checkpoint import CheckpointInfo, RunInfo
-from saltwm.config import EncoderConfig, ModelConfig, RunConfig, TransformerConfig, WorldSpec
 from saltwm.errors import MismatchError, UsageError
-from saltwm.model.world_model import WorldModel
 from saltwm.weights import onnx_export
 from saltwm.weights.onnx_export import export_onnx
 
-WORLD = WorldSpec("two-room", action_dim=2, image_size=16)
-VIT = EncoderConfig(patch_size=4, width=24, depth=2, heads=3, mlp_dim=40, projection_dim=20)
-SMALL = ModelConfig(latent_dim=12, encoder=VIT, transformer=TransformerConfig(depth=2, heads=2, head_dim=8, mlp_dim=20))
 MODELS = {
     "salt": SMALL,
     "salt without modes": dataclasses.replace(SMALL, affine=dataclasses.replace(SMALL.affine, modes=0)),
@@ -29,21 +24,6 @@ MODELS = {
 }
 
 
-def make_run(path, config):
-    """A run whose every tensor is away from its initial value."""
-    torch.manual_seed(0)
-    model = WorldModel(config, WORLD)
-    with torch.no_grad():
-        for name, tensor in model.state_dict().items():
-            if tensor.is_floating_point():
-                tensor.add_(0.1 * torch.rand_like(tensor) if "var" in name else 0.1 * torch.randn_like(tensor))
-        model.action_encoder.set_scaling(torch.tensor([0.3, -0.2]), torch.tensor([0.5, 2.0]))
-    run = RunConfig("test", config)
-    checkpoint.start_run(path, RunInfo(1, run, WORLD, "data", "0" * 64, 0, {}))
-    checkpoint.save(path, CheckpointInfo(1, 0, run, WORLD, "0" * 64, {}, {}), model.state_dict(), {}, keep=1)
-    return checkpoint.load(path)
-
-
 def run_onnx(file, *inputs):
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     return session.run(None, {node.name: value.numpy() for node, value in zip(session.get_inputs(), inputs)})[0]
@@ -52,7 +32,8 @@ def run_onnx(file, *inputs):
 @torch.no_grad()
 @pytest.mark.parametrize("name", MODELS)
 def test_onnxruntime_encodes_conditions_and_rolls_out_as_torch_does(name, tmp_path):
-    model = make_run(tmp_path / "run", MODELS[name])
+    write_run(tmp_path / "run", MODELS[name])
+    model = checkpoint.load(tmp_path / "run")
     differences = export_onnx(tmp_path / "run", tmp_path / "onnx")
     assert set(differences) == {"encoder", "action_encoder", "transition"}
     files = tmp_path / "onnx"
@@ -73,16 +54,16 @@ def test_onnxruntime_encodes_conditions_and_rolls_out_as_torch_does(name, tmp_pa
 
 
 def test_the_description_beside_the_files_has_world_and_scaling(tmp_path):
-    make_run(tmp_path / "run", SMALL)
+    write_run(tmp_path / "run", SMALL)
     export_onnx(tmp_path / "run", tmp_path / "onnx")
     description = json.loads((tmp_path / "onnx" / "model.json").read_text())
     assert description["world"]["environment"] == "two-room"
-    assert description["action_std"] == [0.5, 2.0]
+    assert description["action_mean"] == pytest.approx([-0.2, 0.3])
     assert description["window"] == 1
 
 
 def test_an_export_that_differs_from_torch_is_not_kept(tmp_path, monkeypatch):
-    make_run(tmp_path / "run", SMALL)
+    write_run(tmp_path / "run", SMALL)
     monkeypatch.setattr(onnx_export, "TOLERANCE", -1.0)
     with pytest.raises(MismatchError, match=r"encoder.onnx differs from torch"):
         export_onnx(tmp_path / "run", tmp_path / "onnx")

@@ -149,6 +149,7 @@ def _write_run(out: Path, imported: Imported, run: RunConfig, dataset: "Dataset"
     form, world, sha256, versions = checkpoint.FORMAT, dataset.world, dataset.sha256, checkpoint.package_versions()
     with durable.only_writer(out, "import-weights"):
         _require_free(out, imported)
+        durable.remove_leftovers(out / "checkpoints")
         write_config(out / IMPORT_FILE, imported)
         checkpoint.start_run(out, RunInfo(form, run, world, str(dataset.path), sha256, 0, versions))
         checkpoint.save(out, CheckpointInfo(form, 0, run, world, sha256, {}, versions), weights, {}, keep=1)
