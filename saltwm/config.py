@@ -349,7 +349,7 @@ def _dataclasses_of(kind: Any) -> list[Any]:
 def _missing_keys(kind: Any, value: Any, place: str) -> list[str]:
     """Fields that the file does not have: a default is for a person at a keyboard, never for a file."""
     if isinstance(kind, UnionType) and isinstance(value, dict):
-        members = [member for member in get_args(kind) if dataclasses.is_dataclass(member)]
+        members: list[Any] = [member for member in get_args(kind) if dataclasses.is_dataclass(member)]
         if len(members) > 1 and "kind" not in value:
             return [f"{place}kind"]
         kind = next((member for member in members if len(members) == 1 or member.kind == value["kind"]), None)

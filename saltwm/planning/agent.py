@@ -1,17 +1,20 @@
 """Agents: from frames and a goal picture to the next actions."""
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from saltwm.config import CEMConfig
+from saltwm.config import CEMConfig, PlannerConfig
+from saltwm.errors import UsageError
 from saltwm.model.world_model import WorldModel
-from saltwm.planning.cem import Bounds, cem
-from saltwm.planning.costs import Situation, terminal_cost
+from saltwm.planning.cem import Bounds
+from saltwm.planning.costs import Situation
+from saltwm.planning.planners import plan
 from saltwm.rng import Key, stream, torch_stream
 from saltwm.shapes import check
 
@@ -55,12 +58,15 @@ class Policy(Protocol):
 
 
 class Agent:
-    """Plans with a world model: encode the view and the goal once, search action blocks, execute all of them."""
+    """Plans with a world model: encode the view and the goal once, search action blocks, execute all of them.
+
+    `decide` plans for many tasks at once; `reset` and `act` serve one gymnasium environment, frame by frame.
+    """
 
     def __init__(
         self,
         model: WorldModel,
-        planner: CEMConfig | None = None,
+        planner: PlannerConfig | None = None,
         *,
         horizon_blocks: int = 5,
         action_low: ArrayLike | None = None,
@@ -78,13 +84,21 @@ class Agent:
         self.window = min(model.window, history_frames)
         self.seed = seed
         self.bounds = None if action_low is None or action_high is None else self._bounds(action_low, action_high)
+        self._episodes = 0
+        self._episode: _Episode | None = None
 
     def _bounds(self, low: ArrayLike, high: ArrayLike) -> Bounds:
-        encoder, skip = self.model.action_encoder, self.model.config.frameskip
+        skip = self.model.config.frameskip
         limits = [torch.from_numpy(np.array(limit, np.float32)).repeat(skip) for limit in (low, high)]
-        return Bounds(*(encoder.normalise(limit) for limit in limits))
+        return Bounds(*(self.model.action_encoder.normalise(limit.to(self._device)).cpu() for limit in limits))
 
-    @torch.inference_mode()
+    @property
+    def _device(self) -> torch.device:
+        return self.model.action_encoder.action_mean.device
+
+    # --- many tasks at once ------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
     def decide(self, view: View, keys: Sequence[tuple[Key, ...]]) -> Decision:
         """Plan for each task; its random numbers depend on the agent's seed and the task's key alone."""
         config, world = self.model.config, self.model.world
@@ -92,31 +106,71 @@ class Agent:
         block = config.frameskip * world.action_dim
         check("past_blocks", view.past_blocks, "N W A", N=sizes["N"], W=sizes["W"] - 1, A=block)
         check("goals", view.goals, "N S S 3", N=sizes["N"], S=world.image_size, dtype="uint8")
-        situation = self.situation(view)
-        plan = cem(
-            terminal_cost(self.model, situation),
+        found = plan(
+            self.model,
+            self.situation(view),
             horizon=self.horizon_blocks,
-            action_dim=block,
             generators=[torch_stream(self.seed, "plan", *key) for key in keys],
             config=self.planner,
             bounds=self.bounds,
         )
-        raw = self.model.action_encoder.denormalise(plan.actions)
+        raw = self.model.action_encoder.denormalise(found.actions.to(self.model.action_encoder.action_mean)).cpu()
         actions = raw.reshape(len(raw), -1, world.action_dim).numpy().astype(np.float32)
-        return Decision(actions, plan.elite_costs.double().numpy())
+        return Decision(actions, found.elite_costs.double().numpy())
 
     def situation(self, view: View) -> Situation:
         """The view in latents: each task is encoded alone, so that its latents do not depend on its neighbours."""
-        device = next(self.model.parameters()).device
         latents, goals, conditions = [], [], []
         for frames, blocks, goal in zip(view.frames, view.past_blocks, view.goals, strict=True):
-            pictures = torch.from_numpy(np.concatenate([frames, goal[None]])).to(device)
+            pictures = torch.from_numpy(np.concatenate([frames, goal[None]])).to(self._device)
             encoded = self.model.encode(pictures[None])[0]
             latents.append(encoded[:-1])
             goals.append(encoded[-1])
-            past = torch.from_numpy(blocks)[None].to(device)
+            past = torch.from_numpy(blocks)[None].to(self._device)
             conditions.append(self.model.condition(past)[0] if len(blocks) else encoded[:0])
         return Situation(torch.stack(latents), torch.stack(conditions), torch.stack(goals))
+
+    # --- one gymnasium environment -----------------------------------------------------------------------------------
+
+    def reset(self, goal_frame: Frames) -> None:
+        """Begin an episode towards a goal picture [S, S, 3]."""
+        size = self.model.world.image_size
+        check("goal frame", goal_frame, "S S 3", S=size, dtype="uint8")
+        self._episode = _Episode(self._episodes, goal_frame, deque(maxlen=self.window))
+        self._episodes += 1
+
+    def act(self, frame: Frames) -> Actions:
+        """The next raw action [A] from the current frame [S, S, 3]; plans anew when the last plan is used up."""
+        episode = self._episode
+        if episode is None:
+            raise UsageError("agent: act before reset; give it a goal first: agent.reset(goal_frame)")
+        check("frame", frame, "S S 3", S=self.model.world.image_size, dtype="uint8")
+        if len(episode.taken) % self.model.config.frameskip == 0:
+            episode.frames.append(np.array(frame))
+        if not episode.queue:
+            decision = self.decide(self._view(episode), [("episode", episode.number, len(episode.taken))])
+            episode.queue.extend(decision.actions[0])
+        episode.taken.append(episode.queue.popleft())
+        return episode.taken[-1].copy()
+
+    def _view(self, episode: "_Episode") -> View:
+        skip, between = self.model.config.frameskip, len(episode.frames) - 1
+        executed = episode.taken[len(episode.taken) - between * skip :]
+        blocks = np.array(executed, np.float32).reshape(1, between, skip * self.model.world.action_dim)
+        return View(np.stack(episode.frames)[None], blocks, episode.goal[None])
+
+
+@dataclass
+class _Episode:
+    """What an agent remembers while it acts in one environment."""
+
+    number: int
+    goal: Frames
+    frames: deque[Frames]
+    """The newest last, one per action block."""
+    queue: deque[Actions] = field(default_factory=deque)
+    """Planned actions that were not taken yet."""
+    taken: list[Actions] = field(default_factory=list)
 
 
 class RandomPolicy:

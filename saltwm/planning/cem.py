@@ -11,7 +11,7 @@ from saltwm.errors import NonFiniteError, UsageError
 from saltwm.shapes import check
 
 Cost = Callable[[Tensor], Tensor]
-"""Candidate plans [N, S, H, A] in normalised actions -> their costs [N, S]."""
+"""Candidate plans [N, S, H, A] in normalised actions -> their costs [N, S], both on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,12 @@ class Plan:
     actions: Tensor
     """[N, H, A] normalised action blocks."""
     std: Tensor
-    """[N, H, A] spread of the last elites."""
+    """[N, H, A] spread of the last elites; 0 for planners that keep single plans."""
     elite_costs: Tensor
-    """[N, iterations] mean cost of the elites: the trace that failure anatomy reads."""
+    """[N, iterations] cost of the best plans as optimisation went on: the trace that failure anatomy reads.
+
+    The first entry is what hardly optimised plans promise, the last what the optimised ones do.
+    """
 
 
 def cem(
@@ -54,34 +57,48 @@ def cem(
     generator, so its plan does not depend on its neighbours.
     """
     config = config or CEMConfig()
-    if not 1 <= config.elites <= config.candidates:
-        raise UsageError(f"CEM: {config.elites} elites of {config.candidates} candidates; expected 1 to all of them")
+    check_elites("CEM", config.elites, config.candidates)
     shape = (len(generators), horizon, action_dim)
     mean, std = torch.zeros(shape), torch.full(shape, config.initial_std)
     trace = []
     for _ in range(config.iterations):
-        candidates = _sample(mean, std, config.candidates, generators)
+        candidates = around(mean, std, white_noise(config.candidates, horizon, action_dim, generators))
         if bounds is not None:
             candidates = bounds.clamp(candidates)
-        costs = cost(candidates)
-        check("costs", costs, "N S", N=len(generators), S=config.candidates)
-        elite_costs, chosen = _finite(costs).topk(config.elites, dim=1, largest=False)
-        elites = candidates.gather(1, chosen[:, :, None, None].expand(-1, -1, horizon, action_dim))
-        mean, std = _fit(elites, elite_costs.isfinite())
-        trace.append(_mean_where(elite_costs, elite_costs.isfinite()))
+        elites, elite_costs = select(candidates, evaluate(cost, candidates), config.elites)
+        mean, std = fit(elites, elite_costs)
+        trace.append(mean_finite(elite_costs))
     return Plan(mean, std, torch.stack(trace, dim=1))
 
 
-def _sample(mean: Tensor, std: Tensor, count: int, generators: Sequence[torch.Generator]) -> Tensor:
-    """[N, S, H, A] candidates, the first of which is the mean."""
-    noise = torch.stack([torch.randn(count, *mean.shape[1:], generator=generator) for generator in generators])
+# --- the steps of a sampling planner ---------------------------------------------------------------------------------
+
+
+def check_elites(planner: str, elites: int, candidates: int) -> None:
+    """UsageError unless there are as many candidates as elites, and one at least."""
+    if not 1 <= elites <= candidates:
+        raise UsageError(f"{planner}: {elites} elites of {candidates} candidates; expected 1 to all of them")
+
+
+def white_noise(count: int, horizon: int, action_dim: int, generators: Sequence[torch.Generator]) -> Tensor:
+    """Independent standard normal numbers [N, S, H, A], each task's from its own generator."""
+    noise = torch.empty(len(generators), count, horizon, action_dim)
+    for rows, generator in zip(noise, generators, strict=True):
+        torch.randn(rows.shape, generator=generator, out=rows)
+    return noise
+
+
+def around(mean: Tensor, std: Tensor, noise: Tensor) -> Tensor:
+    """Candidates [N, S, H, A] about mean and std [N, H, A]; the first of each task is the mean itself."""
     candidates = mean[:, None] + noise * std[:, None]
     candidates[:, 0] = mean
     return candidates
 
 
-def _finite(costs: Tensor) -> Tensor:
-    """Costs [N, S] with non-finite ones last in any ranking; an error if a task has no finite one."""
+def evaluate(cost: Cost, candidates: Tensor) -> Tensor:
+    """Costs [N, S], non-finite ones turned to infinity so that they rank last; an error if a task has no finite one."""
+    costs = cost(candidates)
+    check("costs", costs, "N S", N=candidates.shape[0], S=candidates.shape[1])
     finite = costs.isfinite()
     hopeless = (~finite.any(dim=1)).nonzero().flatten().tolist()
     if hopeless:
@@ -91,15 +108,67 @@ def _finite(costs: Tensor) -> Tensor:
     return costs.masked_fill(~finite, torch.inf)
 
 
-def _fit(elites: Tensor, usable: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and sample standard deviation [N, H, A] of the usable elites [N, E, H, A]; a single elite has spread 0."""
-    weight = usable[:, :, None, None].to(elites.dtype)
+def select(candidates: Tensor, costs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` cheapest candidates [N, E, H, A] and their costs [N, E], cheapest first."""
+    elite_costs, chosen = costs.topk(count, dim=1, largest=False)
+    return candidates.gather(1, chosen[:, :, None, None].expand(-1, -1, *candidates.shape[2:])), elite_costs
+
+
+def fit(elites: Tensor, elite_costs: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and sample standard deviation [N, H, A] of the elites whose cost is finite; a single one has spread 0."""
+    weight = elite_costs.isfinite()[:, :, None, None].to(elites.dtype)
     count = weight.sum(dim=1)
     mean = (elites * weight).sum(dim=1) / count
     squares = ((elites - mean[:, None]) ** 2 * weight).sum(dim=1)
     return mean, (squares / (count - 1).clamp(min=1)).sqrt()
 
 
-def _mean_where(values: Tensor, usable: Tensor) -> Tensor:
-    """Mean over the usable entries of each row."""
-    return values.masked_fill(~usable, 0).sum(dim=1) / usable.sum(dim=1)
+def mean_finite(costs: Tensor) -> Tensor:
+    """Mean [N] of each row's finite entries."""
+    finite = costs.isfinite()
+    return costs.masked_fill(~finite, 0).sum(dim=1) / finite.sum(dim=1)
+
+
+# --- the field's solver ----------------------------------------------------------------------------------------------
+
+
+def compatible_cem(
+    batches: Sequence[tuple[int, Cost]],
+    *,
+    horizon: int,
+    action_dim: int,
+    generator: torch.Generator,
+    config: CEMConfig | None = None,
+) -> Plan:
+    """CEM in the draw order of stable-worldmodel's solver, for comparisons bit for bit.
+
+    There one generator, made once with the solver's seed and never seeded again, serves all batches of tasks in turn
+    and all later calls: keep it and hand it in again. `batches` are (number of tasks, their cost); that solver takes
+    one task at a time by default. A plan then depends on what was planned before, which is why nothing else here
+    draws like this.
+    """
+    config = config or CEMConfig()
+    check_elites("CEM", config.elites, config.candidates)
+    plans = [_solve_together(tasks, cost, horizon, action_dim, generator, config) for tasks, cost in batches]
+    return Plan(
+        torch.cat([plan.actions for plan in plans]),
+        torch.cat([plan.std for plan in plans]),
+        torch.cat([plan.elite_costs for plan in plans]),
+    )
+
+
+def _solve_together(
+    tasks: int, cost: Cost, horizon: int, action_dim: int, generator: torch.Generator, config: CEMConfig
+) -> Plan:
+    shape = (tasks, horizon, action_dim)
+    mean, std = torch.zeros(shape), torch.full(shape, config.initial_std)
+    trace = []
+    for _ in range(config.iterations):
+        noise = torch.randn(tasks, config.candidates, horizon, action_dim, generator=generator)
+        candidates = noise * std[:, None] + mean[:, None]
+        candidates[:, 0] = mean
+        elites, elite_costs = select(candidates, evaluate(cost, candidates), config.elites)
+        # torch's own reductions: `fit` sums in another order, and the last bit is the point here.
+        mean, std = elites.mean(dim=1), elites.std(dim=1)
+        trace.append(elite_costs.mean(dim=1))
+    return Plan(mean, std, torch.stack(trace, dim=1))

@@ -1,5 +1,6 @@
 """Costs of candidate plans under a world model: the squared distance of the last latent to the goal (eq. 2)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -7,9 +8,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from saltwm.model.affine import StateAffine
+from saltwm.model.transformer import TransformerPredictor
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Cost
+from saltwm.planning.prefix import last_latent as transformer_last_latent
 from saltwm.shapes import check
+
+LastLatent = Callable[[int, Tensor], Tensor]
+"""(task, its normalised plans [S, H, A]) -> z_H [S, D]."""
 
 
 @dataclass(frozen=True)
@@ -23,33 +29,55 @@ class Situation:
     goal: Tensor
     """[N, D]"""
 
+    def check(self, dim: int) -> None:
+        """ShapeError unless the fields fit each other and latents of size `dim`."""
+        sizes = check("history", self.history, "N W D", D=dim, dtype="float")
+        check("past conditions", self.past_conditions, "N P D", N=sizes["N"], P=sizes["W"] - 1, D=dim)
+        check("goal", self.goal, "N D", N=sizes["N"], D=dim, dtype="float")
+
 
 def terminal_cost(model: WorldModel, situation: Situation) -> Cost:
     """Mean squared distance of the last predicted latent to the goal.
 
     Tasks are evaluated one after another in products of one fixed shape, so a plan is the same to the last bit
-    whatever tasks share the call.
+    whatever tasks share the call. Candidates and costs live on the CPU, the products where the model is.
     """
     if isinstance(model.transition, StateAffine):
-        return _affine_cost(model, situation)
-    return _rollout_cost(model, situation)
+        return _distance_to_goal(_affine_last_latent(model, situation), model, situation)
+    if isinstance(model.transition, TransformerPredictor):
+        return _distance_to_goal(_transformer_last_latent(model, situation), model, situation)
+    return rollout_cost(model, situation)
 
 
-def _rollout_cost(model: WorldModel, situation: Situation) -> Cost:
-    """For any transition: encode the actions, roll out, compare."""
+def rollout_cost(model: WorldModel, situation: Situation) -> Cost:
+    """The same cost for any transition, by the plain and differentiable rollout."""
 
-    def cost(candidates: Tensor) -> Tensor:
-        return torch.stack([one(task, plans) for task, plans in enumerate(candidates)])
-
-    def one(task: int, plans: Tensor) -> Tensor:
+    def last_latent(task: int, plans: Tensor) -> Tensor:
         count = len(plans)
         future = model.action_encoder.encode_normalised(plans)
         past = situation.past_conditions[task].expand(count, -1, -1)
         history = situation.history[task].expand(count, -1, -1)
-        last = model.rollout(history, torch.cat([past, future], dim=1))[:, -1]
-        return (last - situation.goal[task]).square().mean(dim=1)
+        return model.rollout(history, torch.cat([past, future], dim=1))[:, -1]
+
+    return _distance_to_goal(last_latent, model, situation)
+
+
+def _distance_to_goal(last_latent: LastLatent, model: WorldModel, situation: Situation) -> Cost:
+    situation.check(model.config.latent_dim)
+    block, tasks = model.action_encoder.block_dim, len(situation.goal)
+
+    def cost(candidates: Tensor) -> Tensor:
+        check("candidates", candidates, "N S H A", N=tasks, A=block, dtype="float")
+        there = candidates.to(situation.goal)  # the model's device and dtype
+        costs = [
+            (last_latent(task, plans) - situation.goal[task]).square().mean(dim=1) for task, plans in enumerate(there)
+        ]
+        return torch.stack(costs).to(candidates.device)
 
     return cost
+
+
+# --- state-affine ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -72,6 +100,8 @@ class FoldedAffine:
     """[R+1 + D]"""
     modes: Tensor
     """[(R+1) D, D]: A0^T, N_1^T, ..., N_R^T one below the other."""
+    modes_beside: Tensor
+    """[D, (R+1) D]: the same, side by side."""
 
     @staticmethod
     def of(model: WorldModel) -> "FoldedAffine":
@@ -85,41 +115,86 @@ class FoldedAffine:
         constant = torch.zeros(1, transition.condition_dim, dtype=bias.dtype, device=bias.device)
         effect = torch.cat([constant, *gates, transition.B.weight])
         offset = torch.cat([torch.ones_like(bias[:1]), torch.zeros_like(effect[1 : 1 + transition.modes, 0]), bias])
+        stacked = torch.cat([base[None], *modes]).transpose(1, 2)
         return FoldedAffine(
             hidden_weight=(hidden.weight @ first.weight).T.contiguous(),
             hidden_bias=hidden.weight @ first.bias + hidden.bias,
             effect_weight=(effect @ last.weight).T.contiguous(),
             effect_bias=effect @ last.bias + offset,
-            modes=torch.cat([base[None], *modes]).transpose(1, 2).reshape(-1, transition.dim).contiguous(),
+            modes=stacked.flatten(0, 1).contiguous(),
+            modes_beside=stacked.transpose(0, 1).flatten(1).contiguous(),
         )
 
-    def last_latent(self, z: Tensor, plans: Tensor) -> Tensor:
-        """z_H [S, D] from one latent z [D] under normalised plans [S, H, A]."""
-        count, horizon, _ = plans.shape
-        dim = len(z)
-        blocks = plans.transpose(0, 1).reshape(horizon * count, -1)  # each step's rows lie together
-        hidden = functional.silu(torch.addmm(self.hidden_bias, blocks, self.hidden_weight), inplace=True)
-        effects = torch.addmm(self.effect_bias, hidden, self.effect_weight).view(horizon, count, -1)
-        gates, updates = effects[..., :-dim], effects[..., -dim:]
-        # The first step starts from one z for all candidates: R+1 products of it serve them all.
-        first = (z @ self.modes.view(-1, dim, dim)).view(-1, dim)
-        latents = torch.addmm(updates[0], gates[0], first)
-        for gate, update in zip(gates[1:], updates[1:], strict=True):
-            weighted = (gate[:, :, None] * latents[:, None]).flatten(1)
-            latents = torch.addmm(update, weighted, self.modes)
+    @property
+    def dim(self) -> int:
+        """D, the size of a latent."""
+        return self.modes.shape[1]
+
+    def moved(self, z: Tensor) -> Tensor:
+        """A0 z, N_1 z, ..., N_R z: z [P, D] -> [P, R+1, D]."""
+        return (z @ self.modes_beside).unflatten(1, (-1, self.dim))
+
+    def last_latent(self, z: Tensor, plans: Tensor, buffers: "StepBuffers") -> Tensor:
+        """z_H [S, D] from one latent z [D] under normalised plans [S, H, A]; it lies in `buffers`."""
+        hidden, effects, weighted, latents = buffers.hidden, buffers.effects, buffers.weighted, buffers.latents
+        gates, updates = effects[:, : -self.dim], effects[:, -self.dim :]
+        for step, blocks in enumerate(plans.unbind(dim=1)):
+            functional.silu(torch.addmm(self.hidden_bias, blocks, self.hidden_weight, out=hidden), inplace=True)
+            torch.addmm(self.effect_bias, hidden, self.effect_weight, out=effects)
+            if step == 0:
+                # The first step starts from one z for all candidates: R+1 products of it serve them all.
+                torch.addmm(updates, gates, self.moved(z[None])[0], out=latents)
+            else:
+                torch.mul(gates[:, :, None], latents[:, None], out=weighted)
+                torch.addmm(updates, weighted.flatten(1), self.modes, out=latents)
         return latents
 
 
-def _affine_cost(model: WorldModel, situation: Situation) -> Cost:
+@dataclass(frozen=True)
+class StepBuffers:
+    """Where one step's results for S candidates go. Fresh memory would cost as much time as the arithmetic on it."""
+
+    hidden: Tensor
+    """[S, hidden]"""
+    effects: Tensor
+    """[S, R+1 + D]"""
+    weighted: Tensor
+    """[S, R+1, D]: each candidate's latent times each of its gates."""
+    latents: Tensor
+    """[S, D]"""
+
+    @staticmethod
+    def of(folded: FoldedAffine, candidates: int) -> "StepBuffers":
+        """Buffers for plans of `candidates` at a time."""
+        dim, modes = folded.dim, len(folded.modes) // folded.dim
+        shapes = ((len(folded.hidden_bias),), (len(folded.effect_bias),), (modes, dim), (dim,))
+        return StepBuffers(*(folded.modes.new_empty(candidates, *shape) for shape in shapes))
+
+
+@torch.no_grad()
+def _affine_last_latent(model: WorldModel, situation: Situation) -> LastLatent:
     folded = FoldedAffine.of(model)
-    current = situation.history[:, -1]
-    check("goal", situation.goal, "N D", N=len(current), D=current.shape[1])
+    buffers: dict[int, StepBuffers] = {}
 
-    def cost(candidates: Tensor) -> Tensor:
-        per_task = [
-            (folded.last_latent(current[task], plans) - situation.goal[task]).square().mean(dim=1)
-            for task, plans in enumerate(candidates)
-        ]
-        return torch.stack(per_task)
+    @torch.no_grad()
+    def last_latent(task: int, plans: Tensor) -> Tensor:
+        if len(plans) not in buffers:
+            buffers[len(plans)] = StepBuffers.of(folded, len(plans))
+        return folded.last_latent(situation.history[task, -1], plans, buffers[len(plans)])
 
-    return cost
+    return last_latent
+
+
+# --- transformer -----------------------------------------------------------------------------------------------------
+
+
+def _transformer_last_latent(model: WorldModel, situation: Situation) -> LastLatent:
+    transition = model.transition
+    assert isinstance(transition, TransformerPredictor)
+
+    @torch.no_grad()
+    def last_latent(task: int, plans: Tensor) -> Tensor:
+        future = model.action_encoder.encode_normalised(plans)
+        return transformer_last_latent(transition, situation.history[task], situation.past_conditions[task], future)
+
+    return last_latent

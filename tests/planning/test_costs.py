@@ -5,41 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from planning_models import SMALL, in_double, shaken, situation
 
-from saltwm.config import AffineConfig, CEMConfig, EncoderConfig, ModelConfig, TransformerConfig, WorldSpec
+from saltwm.config import AffineConfig, CEMConfig
 from saltwm.errors import ShapeError
-from saltwm.model.world_model import WorldModel
 from saltwm.planning.agent import Agent, RandomPolicy, View
-from saltwm.planning.costs import FoldedAffine, Situation, terminal_cost
-
-WORLD = WorldSpec("two-room", 2, image_size=16)
-SMALL = ModelConfig(
-    latent_dim=12,
-    encoder=EncoderConfig(kind="conv", channels=(4, 8), width=16, projection_dim=24),
-    affine=AffineConfig(modes=3),
-    transformer=TransformerConfig(depth=1, heads=2, head_dim=8, mlp_dim=16, projection_dim=16, dropout=0.0),
-)
-
-
-def shaken(config):
-    """A model whose every parameter matters: the paper's initialisation leaves most of them at zero."""
-    torch.manual_seed(0)
-    model = WorldModel(config, WORLD).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    model.action_encoder.set_scaling(torch.tensor([0.1, -0.2]), torch.tensor([0.5, 0.7]))
-    return model
-
-
-def situation(model, tasks, window=1):
-    generator = torch.Generator().manual_seed(1)
-    dim = model.config.latent_dim
-    return Situation(
-        torch.randn(tasks, window, dim, generator=generator),
-        torch.randn(tasks, window - 1, dim, generator=generator),
-        torch.randn(tasks, dim, generator=generator),
-    )
+from saltwm.planning.costs import FoldedAffine, Situation, rollout_cost, terminal_cost
 
 
 @pytest.mark.parametrize(
@@ -47,8 +18,7 @@ def situation(model, tasks, window=1):
 )
 def test_the_folded_cost_is_the_rollout_cost(affine):
     model = shaken(dataclasses.replace(SMALL, affine=affine)).double()
-    at = situation(model, 2)
-    at = Situation(*(tensor.double() for tensor in (at.history, at.past_conditions, at.goal)))
+    at = in_double(situation(model, 2))
     plans = torch.randn(2, 7, 4, 10, dtype=torch.float64)
     with torch.inference_mode():
         folded = terminal_cost(model, at)(plans)
@@ -58,6 +28,49 @@ def test_the_folded_cost_is_the_rollout_cost(affine):
         expected = (last - at.goal[:, None]).square().mean(dim=2)
     # Float64 and the same sums in another order.
     torch.testing.assert_close(folded, expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("horizon", [1, 2, 6])
+def test_remembering_the_prefix_does_not_change_the_transformer_s_cost(window, horizon):
+    deep = dataclasses.replace(SMALL.transformer, depth=3)
+    model = shaken(dataclasses.replace(SMALL, model="lewm", transformer=deep)).double()
+    at = in_double(situation(model, 2, window))
+    plans = torch.randn(2, 5, horizon, 10, dtype=torch.float64)
+    with torch.no_grad():
+        fast, plain = terminal_cost(model, at)(plans), rollout_cost(model, at)(plans)
+        other_past = Situation(at.history, at.past_conditions + 1, at.goal)
+        changed = terminal_cost(model, other_past)(plans)
+    torch.testing.assert_close(fast, plain, rtol=1e-11, atol=1e-12)
+    assert torch.equal(fast, changed) == (window == 1)  # negative control: the history is really attended to
+
+
+@pytest.mark.parametrize("name", ["salt", "lewm"])
+def test_costs_come_back_in_the_candidates_precision_and_place(name):
+    model = shaken(dataclasses.replace(SMALL, model=name)).double()
+    cost = terminal_cost(model, in_double(situation(model, 1)))
+    with torch.inference_mode():
+        costs = cost(torch.zeros(1, 3, 2, 10))
+    assert costs.shape == (1, 3)
+    assert costs.device.type == "cpu"
+
+
+def test_a_cost_called_twice_does_not_overwrite_what_it_returned():
+    model = shaken(SMALL)
+    cost = terminal_cost(model, situation(model, 1))
+    first = cost(torch.zeros(1, 3, 2, 10))
+    kept = first.clone()
+    cost(torch.ones(1, 3, 2, 10))
+    assert torch.equal(first, kept)
+
+
+def test_misshapen_candidates_and_situations_are_refused():
+    model = shaken(SMALL)
+    at = situation(model, 2)
+    with pytest.raises(ShapeError, match="candidates"):
+        terminal_cost(model, at)(torch.zeros(1, 3, 2, 10))
+    with pytest.raises(ShapeError, match="goal"):
+        terminal_cost(model, Situation(at.history, at.past_conditions, at.goal[:1]))
 
 
 def test_folding_depends_on_every_weight_of_the_transition():

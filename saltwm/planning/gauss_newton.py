@@ -1,0 +1,204 @@
+"""Gauss-Newton through A(c): the planner that a state-affine transition allows.
+
+    minimise |z_H - z_g|^2 + mu |a|^2   over action blocks a_0 .. a_{H-1} inside a box
+
+The Jacobian of the last latent with respect to block k is known in closed form,
+
+    d z_H / d a_k = Phi_{k+1->H} (sum_r (N_r z_k) W_g[r] + B) psi'(a_k),
+
+so a dozen damped steps (Levenberg-Marquardt) from a few starts do what CEM samples thousands of plans for. The columns
+of the Jacobian are carried forward through A(c_k) one step at a time; no product Phi is ever formed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from saltwm.config import GaussNewtonConfig
+from saltwm.errors import NonFiniteError, UsageError
+from saltwm.model.affine import StateAffine
+from saltwm.model.world_model import WorldModel
+from saltwm.planning.cem import Bounds, Plan
+from saltwm.planning.costs import FoldedAffine, Situation
+
+DAMPING_DOWN, DAMPING_UP = 0.2, 8.0
+"""What an accepted and a refused step do to the damping."""
+
+
+@torch.no_grad()
+def gauss_newton(
+    model: WorldModel,
+    situation: Situation,
+    *,
+    horizon: int,
+    generators: Sequence[torch.Generator],
+    config: GaussNewtonConfig | None = None,
+    bounds: Bounds | None = None,
+) -> Plan:
+    """Plans of `horizon` blocks, one task per generator; each task is solved alone, its starts together.
+
+    `elite_costs` holds the terminal cost |z_H - z_g|^2 / D of the best start: before the first step (what unoptimised
+    plans promise, as CEM's first elites do) and after each iteration, [N, 1 + iterations]. Best is lowest in the whole
+    objective, mu |a|^2 included.
+    """
+    config = config or GaussNewtonConfig()
+    if not isinstance(model.transition, StateAffine):
+        raise UsageError("gauss-newton needs a state-affine model (salt); plan this one with cem, icem or mppi")
+    situation.check(model.config.latent_dim)
+    folded = FoldedAffine.of(model)
+    box = _box(config.box_std, bounds, model.action_encoder.block_dim)
+    plans = [
+        _solve(_Problem(folded, z, goal, config.mu), _starts(horizon, box, generator, config), box, config)
+        for z, goal, generator in zip(situation.history[:, -1], situation.goal, generators, strict=True)
+    ]
+    for task, (actions, trace) in enumerate(plans):
+        if not (actions.isfinite().all() and trace.isfinite().all()):
+            raise NonFiniteError(f"planning: no start of task {task} has a finite cost; is the model sound?")
+    actions = torch.stack([actions for actions, _ in plans]).cpu()
+    return Plan(actions, torch.zeros_like(actions), torch.stack([trace for _, trace in plans]).cpu())
+
+
+def _box(std: float, bounds: Bounds | None, action_dim: int) -> Bounds:
+    """Within `std` of the mean action and inside the bounds; the nearest edge where these do not meet."""
+    limit = torch.full((action_dim,), std)
+    if bounds is None:
+        return Bounds(-limit, limit)
+    return Bounds(bounds.clamp(-limit), bounds.clamp(limit))
+
+
+def _starts(horizon: int, box: Bounds, generator: torch.Generator, config: GaussNewtonConfig) -> Tensor:
+    """First plans [P, H, A]: the mean action, and standard normal ones, inside the box."""
+    starts = torch.randn(config.starts, horizon, len(box.low), generator=generator)
+    starts[0] = 0
+    return box.clamp(starts)
+
+
+# --- one task --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Reach `goal` [D] from `z` [D]."""
+
+    folded: FoldedAffine
+    z: Tensor
+    goal: Tensor
+    mu: float
+
+    def objective(self, residual: Tensor, plans: Tensor) -> Tensor:
+        """|z_H - z_g|^2 + mu |a|^2 [P]; infinite where it is not a number."""
+        value = residual.square().sum(dim=1) + self.mu * plans.square().sum(dim=(1, 2))
+        return value.masked_fill(~value.isfinite(), torch.inf)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Plans and what was found there."""
+
+    plans: Tensor
+    """[P, H, A]"""
+    residual: Tensor
+    """z_H - z_g [P, D]"""
+    jacobian: Tensor
+    """d z_H / d a [P, H * A, D], transposed: a row per action number."""
+    objective: Tensor
+    """[P]"""
+
+    def only(self, kept: Tensor) -> "_Point":
+        """Some of the plans, by their numbers."""
+        return _Point(*(values[kept] for values in vars(self).values()))
+
+    def where(self, better: Tensor, other: "_Point") -> "_Point":
+        """`other` where `better` [P], self elsewhere."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return _Point(*(torch.where(better.view(-1, *[1] * (old.ndim - 1)), new, old) for old, new in pairs))
+
+
+def _solve(problem: _Problem, starts: Tensor, box: Bounds, config: GaussNewtonConfig) -> tuple[Tensor, Tensor]:
+    """The best plan [H, A] and the trace [1 + iterations] of one task.
+
+    After each third of the iterations the worse half of the starts is given up: good ones have shown by then.
+    """
+    box = Bounds(box.low.to(problem.z), box.high.to(problem.z))
+    point = _look(problem, starts.to(problem.z))
+    damping = torch.full_like(point.objective, config.initial_damping)
+    trace = [_best_terminal_cost(point)]
+    third = -(-config.iterations // 3)
+    for iteration in range(config.iterations):
+        if iteration and iteration % third == 0:
+            kept = point.objective.argsort(stable=True)[: -(-len(damping) // 2)]
+            point, damping = point.only(kept), damping[kept]
+        trial = _look(problem, box.clamp(point.plans + _step(point, problem.mu, damping, box)))
+        better = trial.objective < point.objective
+        point = point.where(better, trial)
+        damping = damping * torch.where(better, DAMPING_DOWN, DAMPING_UP)
+        trace.append(_best_terminal_cost(point))
+    return point.plans[point.objective.argmin()], torch.stack(trace)
+
+
+def _best_terminal_cost(point: _Point) -> Tensor:
+    return point.residual[point.objective.argmin()].square().mean()
+
+
+def _step(point: _Point, mu: float, damping: Tensor, box: Bounds) -> Tensor:
+    """The damped Gauss-Newton step [P, H, A]: (J^T J + mu I + lambda I) step = -(J^T r + mu a).
+
+    Actions at the edge of the box that the gradient presses outwards are held; the others move as if alone.
+    """
+    plans = point.plans.flatten(1)
+    gradient = (point.jacobian @ point.residual[:, :, None]).squeeze(2) + mu * plans
+    inward = plans - gradient
+    horizon = point.plans.shape[1]
+    low, high = box.low.repeat(horizon), box.high.repeat(horizon)
+    held = ((plans <= low) & (inward < low)) | ((plans >= high) & (inward > high))
+    curvature = point.jacobian @ point.jacobian.mT
+    diagonal = torch.diagonal(curvature, dim1=1, dim2=2)
+    diagonal += mu + damping[:, None] * diagonal.mean(dim=1, keepdim=True)
+    free = ~held
+    curvature = curvature * (free[:, :, None] & free[:, None, :]) + torch.diag_embed(held.to(plans.dtype))
+    # A factorisation that fails (a singular or non-finite matrix) gives numbers that the trial's objective refuses.
+    factor, _ = torch.linalg.cholesky_ex(curvature)
+    step = torch.cholesky_solve(-(gradient * free)[:, :, None], factor).squeeze(2)
+    return step.view_as(point.plans)
+
+
+def _look(problem: _Problem, plans: Tensor) -> _Point:
+    """Roll out plans [P, H, A] with the Jacobian of the last latent."""
+    last, jacobian = last_latent_and_jacobian(problem.folded, problem.z, plans)
+    residual = last - problem.goal
+    return _Point(plans, residual, jacobian, problem.objective(residual, plans))
+
+
+def last_latent_and_jacobian(folded: FoldedAffine, z: Tensor, plans: Tensor) -> tuple[Tensor, Tensor]:
+    """z_H [P, D] and d z_H / d a as rows [P, H * A, D] from one latent z [D] under normalised plans [P, H, A]."""
+    count, horizon, block = plans.shape
+    dim = folded.dim
+    effects, slopes = _effects_and_slopes(folded, plans.flatten(0, 1))
+    effects, slopes = effects.view(count, horizon, -1), slopes.view(count, horizon, block, -1)
+    gates, updates = effects[..., :-dim], effects[..., -dim:]
+    modes = folded.modes.view(-1, dim * dim)
+    rows, carried = plans.new_empty(2, count, horizon * block, dim).unbind()
+    latents = z.expand(count, dim)
+    for k in range(horizon):
+        # A(c_k)^T [P, D, D]: a handful of plans has up to H * A columns each to carry, so building it is the cheap way.
+        matrices = (gates[:, k] @ modes).view(count, dim, dim)
+        moved = folded.moved(latents)
+        done, here = slice(0, k * block), slice(k * block, (k + 1) * block)
+        torch.bmm(rows[:, done], matrices, out=carried[:, done])
+        # d z_{k+1} / d a_k: through each gate, (N_r z_k) W_g[r], and through the update B c.
+        torch.baddbmm(slopes[:, k, :, -dim:], slopes[:, k, :, :-dim], moved, out=carried[:, here])
+        rows, carried = carried, rows
+        latents = torch.baddbmm(updates[:, k, None], gates[:, k, None], moved).squeeze(1)
+    return latents, rows
+
+
+def _effects_and_slopes(folded: FoldedAffine, blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Gates and updates [M, R+1 + D] of action blocks [M, A], and their derivatives [M, A, R+1 + D]."""
+    before = torch.addmm(folded.hidden_bias, blocks, folded.hidden_weight)
+    sigmoid = torch.sigmoid(before)
+    hidden = before * sigmoid
+    slope = sigmoid + hidden * (1 - sigmoid)  # derivative of SiLU
+    effects = torch.addmm(folded.effect_bias, hidden, folded.effect_weight)
+    return effects, (slope[:, None] * folded.hidden_weight) @ folded.effect_weight

@@ -1,0 +1,42 @@
+"""Gradient descent on the actions, through any differentiable cost."""
+
+from collections.abc import Sequence
+
+import torch
+
+from saltwm.config import GradientConfig
+from saltwm.planning.cem import Bounds, Cost, Plan, around, evaluate, select, white_noise
+
+
+def gradient_descent(
+    cost: Cost,
+    *,
+    horizon: int,
+    action_dim: int,
+    generators: Sequence[torch.Generator],
+    config: GradientConfig | None = None,
+    bounds: Bounds | None = None,
+) -> Plan:
+    """Plans of `horizon` blocks by Adam from several starts, one task per generator; the cheapest plan met is kept.
+
+    `cost` must be differentiable (`rollout_cost`). `elite_costs` are those of the best plan so far.
+    """
+    config = config or GradientConfig()
+    noise = white_noise(config.starts, horizon, action_dim, generators)
+    mean = torch.zeros(len(generators), horizon, action_dim)
+    best, best_cost, trace = mean, torch.full((len(generators),), torch.inf), []
+    with torch.inference_mode(False), torch.enable_grad():
+        plans = around(mean, torch.ones_like(mean), noise).clone().requires_grad_()
+        optimiser = torch.optim.Adam([plans], lr=config.learning_rate)
+        for _ in range(config.iterations):
+            if bounds is not None:
+                plans.data = bounds.clamp(plans.data)
+            costs = evaluate(cost, plans)
+            elites, elite_costs = select(plans.detach(), costs.detach(), 1)
+            better = elite_costs[:, 0] < best_cost
+            best = torch.where(better[:, None, None], elites[:, 0], best)
+            best_cost = torch.where(better, elite_costs[:, 0], best_cost)
+            trace.append(best_cost)
+            (plans.grad,) = torch.autograd.grad(costs.masked_fill(costs.isinf(), 0).sum(), plans)
+            optimiser.step()
+    return Plan(best, torch.zeros_like(best), torch.stack(trace, dim=1))
