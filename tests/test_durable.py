@@ -14,7 +14,11 @@ from saltwm import durable
 from saltwm.errors import DamagedError, DiskError, LockedError, UsageError
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
@@ -94,9 +98,13 @@ def test_a_published_directory_is_whole_and_verifies(tmp_path):
 
 
 def test_a_publication_that_fails_leaves_nothing(tmp_path):
-    with pytest.raises(RuntimeError), durable.publish_directory(tmp_path / "d") as directory:
-        (directory / "a").write_bytes(b"alpha")
-        raise RuntimeError
+    def fail():
+        with durable.publish_directory(tmp_path / "d") as directory:
+            (directory / "a").write_bytes(b"alpha")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -168,7 +176,10 @@ def test_a_second_writer_is_refused_and_a_killed_one_leaves_no_lock(tmp_path):
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
     try:
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(LockedError, match=f"saltwm train .process {holder.pid}"), durable.only_writer(tmp_path, "train"):
+        with (
+            pytest.raises(LockedError, match=f"saltwm train .process {holder.pid}"),
+            durable.only_writer(tmp_path, "train"),
+        ):
             pass
     finally:
         holder.kill()

@@ -1,7 +1,9 @@
 """Verbs about data."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -59,3 +61,144 @@ class Collect:
             "sha256": dataset.sha256,
         }
         show(self.json, summary, f"saltwm train {self.out} --preset quick --out runs/{self.environment}-salt")
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """Show what a dataset says of itself."""
+
+    dataset: tyro.conf.Positional[Path]
+    """Dataset directory."""
+    json: bool = False
+    """Print as JSON."""
+
+    def run(self) -> None:
+        """Print the facts."""
+        from saltwm.data.inspection import info
+        from saltwm.data.store import Dataset
+
+        show(self.json, dataclasses.asdict(info(Dataset.open(self.dataset, verify="sizes"))))
+
+
+@dataclass(frozen=True)
+class DataVerify:
+    """Check every hash, shape and value of a dataset."""
+
+    dataset: tyro.conf.Positional[Path]
+    """Dataset directory."""
+    json: bool = False
+    """Print as JSON."""
+
+    def run(self) -> None:
+        """Verify; damage is an error with exit code 6."""
+        from saltwm.data.store import Dataset
+
+        dataset = Dataset.open(self.dataset, verify="full")
+        show(self.json, {"dataset": str(self.dataset), "sha256": dataset.sha256, "verdict": "whole"})
+
+
+@dataclass(frozen=True)
+class DataStats:
+    """Show whether the data are worth learning from: solved pairs, motion, coverage, actions; with a picture."""
+
+    dataset: tyro.conf.Positional[Path]
+    """Dataset directory."""
+    out: Path = Path("stats.png")
+    """The picture."""
+    json: bool = False
+    """Print as JSON."""
+
+    def run(self) -> None:
+        """Measure, draw and print."""
+        from saltwm.data.inspection import plot_stats, stats
+        from saltwm.data.store import Dataset
+
+        dataset = Dataset.open(self.dataset, verify="sizes")
+        plot_stats(dataset, self.out)
+        show(self.json, {**dataclasses.asdict(stats(dataset)), "picture": str(self.out)})
+
+
+@dataclass(frozen=True)
+class DataPreview:
+    """Draw a contact sheet and a moving picture of some episodes."""
+
+    dataset: tyro.conf.Positional[Path]
+    """Dataset directory."""
+    out: Path = Path("preview")
+    """Directory for the pictures."""
+    json: bool = False
+    """Print as JSON."""
+
+    def run(self) -> None:
+        """Draw and print where."""
+        from saltwm.data.inspection import preview
+        from saltwm.data.store import Dataset
+
+        show(self.json, dataclasses.asdict(preview(Dataset.open(self.dataset, verify="sizes"), self.out)))
+
+
+@dataclass(frozen=True)
+class DataImport:
+    """Bring in a benchmark file (.h5, .h5.zst, .tar.zst); an interrupted import goes on."""
+
+    file: tyro.conf.Positional[Path]
+    """The file."""
+    env: str
+    """Environment that it holds."""
+    out: Path
+    """Dataset directory."""
+    image_size: int | None = None
+    """Average the frames down to this size."""
+    episodes: int | None = None
+    """Take only the first so many."""
+    json: bool = False
+    """Print as JSON."""
+
+    def run(self) -> None:
+        """Import and print."""
+        from saltwm.data.hdf5 import import_hdf5
+
+        dataset = import_hdf5(self.file, self.env, self.out, self.image_size, self.episodes)
+        summary = {"dataset": str(self.out), "episodes": len(dataset.lengths), "sha256": dataset.sha256}
+        show(self.json, summary, f"saltwm data preview {self.out}")
+
+
+@dataclass(frozen=True)
+class DataExport:
+    """Write a dataset as an HDF5 file that stable-worldmodel reads."""
+
+    dataset: tyro.conf.Positional[Path]
+    """Dataset directory."""
+    out: Path
+    """The file."""
+    json: bool = False
+    """Print as JSON."""
+
+    def run(self) -> None:
+        """Export and print."""
+        from saltwm.data.hdf5 import export_hdf5
+        from saltwm.data.store import Dataset
+
+        export_hdf5(Dataset.open(self.dataset), self.out)
+        show(self.json, {"file": str(self.out), "bytes": self.out.stat().st_size})
+
+
+DataJob = (
+    Annotated[DataInfo, tyro.conf.subcommand("info")]
+    | Annotated[DataVerify, tyro.conf.subcommand("verify")]
+    | Annotated[DataStats, tyro.conf.subcommand("stats")]
+    | Annotated[DataPreview, tyro.conf.subcommand("preview")]
+    | Annotated[DataImport, tyro.conf.subcommand("import")]
+    | Annotated[DataExport, tyro.conf.subcommand("export")]
+)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Look at, check, import or export a dataset."""
+
+    job: DataJob
+
+    def run(self) -> None:
+        """Do the job."""
+        self.job.run()

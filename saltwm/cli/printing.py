@@ -32,10 +32,24 @@ def show(as_json: bool, result: dict[str, Any], next_is: str | None = None) -> N
 
     table = Table(box=None, show_header=False)
     for key, value in result.items():
-        table.add_row(key.replace("_", " "), json.dumps(value) if isinstance(value, dict) else str(value))
+        table.add_row(key.replace("_", " "), readable(value))
     say(table)
     if next_is:
         next_command(next_is)
+
+
+def readable(value: Any) -> str:
+    """A value as a person writes it: four significant digits, no brackets around everything."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{str(key).replace('_', ' ')} {readable(entry)}" for key, entry in value.items())
+    if isinstance(value, list | tuple):
+        parts = [readable(entry) for entry in value]
+        return "\n".join(parts) if any(isinstance(entry, dict) for entry in value) else " ".join(parts)
+    return str(value)
 
 
 def print_results(results: Path) -> None:
