@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import tyro
 
 from saltwm.cli.acting import Diagnose, Evaluate, Report
-from saltwm.cli.data import Collect
+from saltwm.cli.data import Collect, Data
 from saltwm.cli.learning import Info, Train
 from saltwm.cli.printing import say_error
 from saltwm.cli.story import Doctor, Reproduce
@@ -22,6 +22,7 @@ from saltwm.errors import SaltError, Stopped
 
 Verb = (
     Annotated[Collect, tyro.conf.subcommand("collect")]
+    | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Diagnose, tyro.conf.subcommand("diagnose")]
