@@ -1,18 +1,12 @@
 """Make episodes with many processes: each episode is a function of (seed, index), each part is whole or absent."""
 
 import contextlib
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection, wait
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from saltwm import durable, errors, rng
+from saltwm import durable, rng
 from saltwm.config import RenderQuality, Variant, one_of
 from saltwm.data import parts
 from saltwm.data.layout import Episode, Recipe
@@ -22,6 +16,7 @@ from saltwm.envs import env_class, make_env
 from saltwm.envs.base import Action, PlanningEnv
 from saltwm.errors import SaltError, Stopped, UsageError
 from saltwm.progress import progress
+from saltwm.workers import Report, Work, Workers
 
 PART_STEPS = 4000
 """Steps in a part, about: small enough to lose little to an interruption, large enough for few files."""
@@ -99,127 +94,41 @@ def _collect_missing(path: Path, recipe: Recipe, workers: int) -> None:
     with (
         stop_signal() as stopped_by,
         progress(title, recipe.episodes, done) as advance,
-        _Workers(min(workers, len(todo)), path, recipe) as pool,
+        _leftovers_removed(path),
+        Workers(workers, _part_writer, path, recipe) as pool,
     ):
         while todo or pool.busy:
-            while todo and pool.idle:
+            while todo and pool.free:
                 pool.assign(todo.pop())
-            pool.receive(advance)
+            for event in pool.events():
+                if event.kind == "part":
+                    advance()
+                elif event.kind == "lost":
+                    raise SaltError(
+                        f"{path}: a worker process {event.why}; what is complete is kept, the same command goes on"
+                    )
             if stopped_by():
                 message = f"{path}: stopped; what is complete is kept. Go on with: {parts.resume_command(path, recipe)}"
                 raise Stopped(message, stopped_by())
 
 
-class _Workers:
-    """Processes that write one part at a time and report each episode; none outlives the block."""
+def _part_writer(path: Path, recipe: Recipe) -> Work:
+    """In a worker: what writes one part of the dataset, and reports each of its episodes."""
+    world = recipe.world
+    env = make_env(world.environment, variant=recipe.variant, image_size=world.image_size, render_quality=world.render)
 
-    def __init__(self, count: int, path: Path, recipe: Recipe) -> None:
-        self._path = path
-        self.busy: dict[Connection, Any] = {}
-        self.idle: list[tuple[Connection, Any]] = []
-        context = multiprocessing.get_context("spawn")
-        with _one_thread_each():
-            for _ in range(count):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=_work, args=(theirs, path, recipe), daemon=True)
-                process.start()
-                theirs.close()
-                self.idle.append((ours, process))
+    def episodes(part: int, report: Report) -> Iterator[Episode]:
+        for index in recipe.part_episodes(part):
+            yield collect_episode(env, recipe, index)
+            report()
 
-    def __enter__(self) -> "_Workers":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        processes = [*self.busy.values(), *(process for _, process in self.idle)]
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.join()
-        durable.remove_leftovers(self._path)
-
-    def assign(self, part: int) -> None:
-        """Give a part to an idle worker."""
-        connection, process = self.idle.pop()
-        connection.send(part)
-        self.busy[connection] = process
-
-    def receive(self, advance: Callable[..., None]) -> None:
-        """Take in reports for a moment; a worker's error is raised here, and so is its death."""
-        for connection in wait(list(self.busy), timeout=0.1):
-            assert isinstance(connection, Connection)
-            try:
-                kind, text = connection.recv()
-            except EOFError as error:
-                code = self._exit_code(connection)
-                raise SaltError(
-                    f"{self._path}: a worker process died ({code}); what is complete is kept, the same command goes on"
-                ) from error
-            if kind == "episode":
-                advance()
-            elif kind == "part":
-                self.idle.append((connection, self.busy.pop(connection)))
-            else:
-                raise _error_of(kind)(text)
-
-    def _exit_code(self, connection: Connection) -> str:
-        process = self.busy[connection]
-        process.join(timeout=5)
-        code = process.exitcode
-        return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-
-
-def _work(connection: Connection, path: Path, recipe: Recipe) -> None:
-    """A worker's life: parts come in, (kind, text) goes out: "episode", "part" or an error's name and message."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    _die_with_parent()
-    try:
-        world = recipe.world
-        options = {"variant": recipe.variant, "image_size": world.image_size, "render_quality": world.render}
-        env = make_env(world.environment, **options)
-        while True:
-            part = connection.recv()
-            parts.write_part(path, recipe, part, _reported(env, recipe, part, connection))
-            connection.send(("part", ""))
-    except SaltError as error:
-        connection.send((type(error).__name__, str(error)))
-    except EOFError:
-        pass  # the parent is done
-
-
-def _reported(env: PlanningEnv, recipe: Recipe, part: int, connection: Connection) -> Iterator[Episode]:
-    for index in recipe.part_episodes(part):
-        yield collect_episode(env, recipe, index)
-        connection.send(("episode", ""))
-
-
-def _die_with_parent() -> None:
-    """End this process when its parent dies, even by SIGKILL: an orphan must not write beside the next collector."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _error_of(name: str) -> type[SaltError]:
-    kind = getattr(errors, name, SaltError)
-    return kind if isinstance(kind, type) and issubclass(kind, SaltError) else SaltError
+    return lambda part, report: parts.write_part(path, recipe, part, episodes(part, report))
 
 
 @contextlib.contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Children started inside use one thread for arithmetic and software rendering: there is one of them per core."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LP_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
+def _leftovers_removed(path: Path) -> Iterator[None]:
+    """Remove what stopped workers left half-written, once they are gone."""
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        durable.remove_leftovers(path)

@@ -1,0 +1,231 @@
+"""Processes that work on items one at a time: watched, told apart when they die or hang, gone when the block ends.
+
+Results go to files; what passes between the processes is small, so that a worker that stops in the middle of a
+message cannot hold up its parent.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, Literal
+
+from saltwm import errors
+from saltwm.errors import SaltError
+
+Report = Callable[[], None]
+Work = Callable[[Any, Report], None]
+"""work(item, report): do one item, and call report() as its parts are finished."""
+
+BEAT_SECONDS = 1.0
+SILENCE_SECONDS = 30.0
+"""A worker without a sign of life for so long is taken for hung; on a busy machine importing torch takes seconds."""
+ABSENCE_SECONDS = 5.0
+"""If the parent itself did not look for so long (it was suspended), the time counts against no worker."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to an item: a part of it or all of it is done, or its worker is lost and `why` says how."""
+
+    kind: Literal["part", "done", "lost"]
+    item: Any
+    why: str = ""
+
+
+@dataclass
+class _Worker:
+    process: Any
+    connection: Connection
+    item: Any = None
+    heard: float = 0.0
+    began: float = 0.0
+
+
+class Workers:
+    """Up to `count` processes, started when they are needed; each builds its work by `make(*arguments)` once.
+
+    A SaltError in a worker is raised in the parent. None outlives the block, nor the parent, however that ends.
+    """
+
+    def __init__(
+        self, count: int, make: Callable[..., Work], *arguments: Any, item_seconds: float | None = None
+    ) -> None:
+        self._count = count
+        self._make = (make, arguments)
+        self._item_seconds = item_seconds
+        self._workers: list[_Worker] = []
+        self._looked = time.monotonic()
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.join()
+            worker.connection.close()
+        self._workers.clear()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an item is being worked on."""
+        return any(worker.item is not None for worker in self._workers)
+
+    @property
+    def free(self) -> bool:
+        """Whether another item can be assigned."""
+        return sum(worker.item is not None for worker in self._workers) < self._count
+
+    def assign(self, item: Any) -> None:
+        """Give an item to a worker that has none, or to a new one."""
+        worker = next((worker for worker in self._workers if worker.item is None), None) or self._start()
+        worker.item, worker.began = item, time.monotonic()
+        with contextlib.suppress(OSError):  # it died idle; `events` will find that and say so
+            worker.connection.send(item)
+
+    def events(self, seconds: float = 0.1) -> list[Event]:
+        """What happened since the last look; waits up to `seconds` for something to happen."""
+        self._forgive_absence()
+        ready = wait([worker.connection for worker in self._workers], timeout=seconds)
+        found = []
+        for worker in list(self._workers):
+            event = self._receive(worker) if worker.connection in ready else self._overdue(worker)
+            if event is not None and event.item is not None:
+                found.append(event)
+        return found
+
+    # --- one worker ------------------------------------------------------------------------------------------------
+
+    def _start(self) -> _Worker:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_live, args=(theirs,), daemon=True)
+        with _one_thread():
+            process.start()
+        theirs.close()
+        worker = _Worker(process, ours, heard=time.monotonic())
+        self._workers.append(worker)
+        # Through the pipe and not as an argument: the child watches its parent before it imports anything slow.
+        ours.send(self._make)
+        return worker
+
+    def _receive(self, worker: _Worker) -> Event | None:
+        try:
+            kind, *values = worker.connection.recv()
+        except (EOFError, OSError):
+            return self._lose(worker, f"died ({_exit_code(worker.process)})")
+        worker.heard = time.monotonic()
+        if kind == "alive":
+            return None
+        if kind == "error":
+            raise _error_of(values[0])(values[1])
+        event = Event(kind, worker.item)
+        if kind == "done":
+            worker.item = None
+        return event
+
+    def _overdue(self, worker: _Worker) -> Event | None:
+        now = time.monotonic()
+        if now - worker.heard > SILENCE_SECONDS:
+            return self._lose(worker, f"gave no sign of life for {SILENCE_SECONDS:g} s and was stopped")
+        if self._item_seconds and worker.item is not None and now - worker.began > self._item_seconds:
+            return self._lose(worker, f"took more than {self._item_seconds:g} s and was stopped")
+        return None
+
+    def _lose(self, worker: _Worker, why: str) -> Event:
+        worker.process.kill()
+        worker.process.join()
+        worker.connection.close()
+        self._workers.remove(worker)
+        return Event("lost", worker.item, why)
+
+    def _forgive_absence(self) -> None:
+        now = time.monotonic()
+        if now - self._looked > ABSENCE_SECONDS:
+            for worker in self._workers:
+                worker.heard += now - self._looked
+                worker.began += now - self._looked
+        self._looked = now
+
+
+def _exit_code(process: Any) -> str:
+    process.join(timeout=5)
+    code = process.exitcode
+    return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+
+
+def _error_of(name: str) -> type[SaltError]:
+    kind = getattr(errors, name, SaltError)
+    return kind if isinstance(kind, type) and issubclass(kind, SaltError) else SaltError
+
+
+# --- in the worker ---------------------------------------------------------------------------------------------------
+
+
+def _live(connection: Connection) -> None:
+    """A worker's life: how to work comes in once, then items; ("part",), ("done",), ("alive",) and errors go out."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    _die_with_parent()
+    lock = threading.Lock()
+
+    def send(*message: str) -> None:
+        with lock:
+            connection.send(message)
+
+    _beat(send)
+    try:
+        make, arguments = connection.recv()
+        work = make(*arguments)
+        while True:
+            item = connection.recv()
+            work(item, lambda: send("part"))
+            send("done")
+    except SaltError as error:
+        send("error", type(error).__name__, str(error))
+    except (EOFError, BrokenPipeError):
+        pass  # the parent is done
+
+
+def _beat(send: Callable[[str], None]) -> None:
+    def beat() -> None:
+        with contextlib.suppress(OSError):  # the parent is gone, and so will we be
+            while True:
+                send("alive")
+                time.sleep(BEAT_SECONDS)
+
+    threading.Thread(target=beat, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """End this process when its parent dies, even by SIGKILL: an orphan must not write beside the next writer."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Children started inside use one thread for arithmetic and software rendering: there is one of them per core."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LP_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,92 @@
+"""Workers: items are done once, the dead and the hung are told, errors travel, nobody is left behind."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from saltwm import workers as module
+from saltwm.errors import MismatchError
+from saltwm.workers import Workers
+
+
+def writer(folder):
+    """Work for the tests: an item is (name, what to do)."""
+
+    def work(item, report):
+        name, deed = item
+        if deed == "refuse":
+            raise MismatchError("these do not belong together")
+        if deed == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if deed == "freeze":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        while deed == "loop":
+            time.sleep(0.1)
+        report()
+        (folder / name).write_text(str(os.getpid()))
+
+    return work
+
+
+def run(pool, items):
+    """Every event until all items are done or lost."""
+    events, todo = [], list(items)
+    while todo or pool.busy:
+        while todo and pool.free:
+            pool.assign(todo.pop(0))
+        events += pool.events()
+    return [(event.kind, event.item[0], event.why) for event in events]
+
+
+def alive(pid):
+    return Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
+
+
+def test_items_are_done_by_few_processes_that_end_with_the_block(tmp_path):
+    with Workers(2, writer, tmp_path) as pool:
+        events = run(pool, [(str(i), "write") for i in range(6)])
+        pids = {int((tmp_path / str(i)).read_text()) for i in range(6)}
+        assert 1 <= len(pids) <= 2
+        assert all(alive(pid) for pid in pids)
+    assert not any(alive(pid) for pid in pids)
+    for kind in ("part", "done"):
+        assert sorted(name for k, name, _ in events if k == kind) == [str(i) for i in range(6)]
+
+
+def test_a_dead_worker_is_named_and_another_takes_over(tmp_path):
+    with Workers(1, writer, tmp_path) as pool:
+        events = run(pool, [("a", "die"), ("b", "write")])
+    assert events[0] == ("lost", "a", "died (signal SIGKILL)")
+    assert events[-1][:2] == ("done", "b")
+
+
+@pytest.mark.parametrize(("deed", "why"), [("freeze", "gave no sign of life"), ("loop", "took more than")])
+def test_a_hung_worker_is_stopped(tmp_path, monkeypatch, deed, why):
+    monkeypatch.setattr(module, "SILENCE_SECONDS", 6.0 if deed == "loop" else 2.0)
+    with Workers(1, writer, tmp_path, item_seconds=60.0 if deed == "freeze" else 1.0) as pool:
+        events = run(pool, [("a", deed)])
+        assert [event[:2] for event in events] == [("lost", "a")]
+        assert why in events[0][2]
+        assert not pool.busy
+
+
+def test_an_absence_of_the_parent_counts_against_nobody(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SILENCE_SECONDS", 2.0)
+    monkeypatch.setattr(module, "ABSENCE_SECONDS", 1.0)
+    with Workers(1, writer, tmp_path) as pool:
+        run(pool, [("a", "write")])
+        pid = int((tmp_path / "a").read_text())
+        os.kill(pid, signal.SIGSTOP)
+        pool.events()
+        time.sleep(2.5)  # as if the terminal had suspended all of us
+        os.kill(pid, signal.SIGCONT)
+        run(pool, [("b", "write")])
+        assert int((tmp_path / "b").read_text()) == pid
+
+
+def test_an_error_of_a_known_kind_arrives_with_its_message(tmp_path):
+    with Workers(1, writer, tmp_path) as pool, pytest.raises(MismatchError, match="these do not belong together"):
+        run(pool, [("a", "refuse")])
