@@ -1,5 +1,6 @@
 """Frames to latents: a vision transformer, strided convolutions, or the one before the other, and a projection head."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -24,9 +25,9 @@ class Encoder(nn.Module):
         self.trunk = TRUNKS[config.kind](config, image_size)
         self.head = ProjectionHead(config.width, config.projection_dim, latent_dim)
         # (x / 255 - mean) / std as one multiplication and one addition.
-        mean, std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
-        self.register_buffer("pixel_scale", (1 / (255 * std)).view(3, 1, 1), persistent=False)
-        self.register_buffer("pixel_shift", (-mean / std).view(3, 1, 1), persistent=False)
+        mean, std = np.array(IMAGENET_MEAN, np.float32), np.array(IMAGENET_STD, np.float32)
+        self.register_buffer("pixel_scale", torch.tensor(1 / (255 * std)).view(3, 1, 1), persistent=False)
+        self.register_buffer("pixel_shift", torch.tensor(-mean / std).view(3, 1, 1), persistent=False)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Raw frames uint8 [N, H, W, 3] -> z [N, D]."""
