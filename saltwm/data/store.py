@@ -315,8 +315,8 @@ def _check_entries(path: Path, recipe: Recipe) -> None:
 
 def _check_part(directory: Path, entry: _Part, *, hashes: bool) -> None:
     manifest = directory / durable.MANIFEST
-    if not manifest.is_file():
-        raise DamagedError(f"{manifest}: missing")
+    if manifest.is_symlink() or not manifest.is_file():
+        raise DamagedError(f"{manifest}: missing, or a link; a dataset never has one")
     if durable.sha256(manifest) != entry.manifest_sha256:
         raise DamagedError(f"{manifest}: altered since it was written")
     durable.verify_directory(directory, hashes=hashes)

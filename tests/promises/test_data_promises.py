@@ -196,6 +196,14 @@ def link_out(path, chance):
     file.symlink_to(outside)
 
 
+def link_a_manifest_out(path, chance):
+    """The one file that no manifest lists."""
+    manifest = chance.choice(sorted(path.glob("part-*"))) / "manifest.json"
+    outside = path.parent / f"outside-{chance.randrange(10**9)}"
+    shutil.move(manifest, outside)
+    manifest.symlink_to(outside)
+
+
 def link_a_part_out(path, chance):
     part = chance.choice(sorted(path.glob("part-*")))
     outside = path.parent / f"outside-{chance.randrange(10**9)}"
@@ -217,6 +225,7 @@ DAMAGES = (
     swap_two_files,
     add_a_file,
     link_out,
+    link_a_manifest_out,
     link_a_part_out,
     escape_by_manifest,
 )
