@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import tyro
 
 from saltwm.cli.acting import Diagnose, Evaluate, Report
+from saltwm.cli.bench import Bench
 from saltwm.cli.data import Collect, Data
 from saltwm.cli.learning import Info, Train
 from saltwm.cli.printing import say_error
@@ -32,6 +33,7 @@ Verb = (
     | Annotated[ImportWeights, tyro.conf.subcommand("import-weights")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
 
 DESCRIPTION = "Learn state-affine latent dynamics from pixels, plan with them, and measure both honestly."

@@ -1,0 +1,78 @@
+"""The verb that measures speed. A new benchmark is a function in the table below."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from saltwm.cli.printing import say
+from saltwm.config import one_of
+
+if TYPE_CHECKING:
+    from saltwm.diagnostics.timing import Figure
+
+
+def _plan(quick: bool) -> "list[Figure]":
+    from saltwm.diagnostics.efficiency import plan_figures
+
+    return plan_figures(horizons=(5,), rounds=1, iterations=2) if quick else plan_figures()
+
+
+BENCHES: "dict[str, Callable[[bool], list[Figure]]]" = {"plan": _plan}
+"""Name -> the figures it measures; called with `quick`, which trades accuracy for time."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed; what is wanted of a figure is a ratio within this run, so it holds on any machine."""
+
+    job: tyro.conf.Positional[str] = "all"
+    """plan, or all of them."""
+    out: Path | None = None
+    """Directory for BENCH.json; nothing is written without it."""
+    quick: bool = False
+    """A rough look in a minute."""
+    json: bool = False
+    """Print the figures as JSON."""
+
+    def run(self) -> None:
+        """Measure and print."""
+        one_of("benchmark", self.job, [*BENCHES, "all"])
+        measured = {name: BENCHES[name](self.quick) for name in (BENCHES if self.job == "all" else [self.job])}
+        plain = {
+            name: [dataclasses.asdict(figure) | {"met": figure.met} for figure in figures]
+            for name, figures in measured.items()
+        }
+        if self.out is not None:
+            self._write(plain, self.out)
+        if self.json:
+            print(json.dumps(plain))
+            return
+        for figures in measured.values():
+            say(_table(figures))
+        if self.out is not None:
+            say(f"written: {', '.join(str(self.out / f'{name}.json') for name in plain)}")
+
+    def _write(self, plain: dict[str, list[dict[str, object]]], out: Path) -> None:
+        from saltwm import durable
+
+        out.mkdir(parents=True, exist_ok=True)
+        for name, figures in plain.items():
+            durable.write_json(out / f"{name}.json", figures)
+
+
+def _table(figures: "list[Figure]") -> object:
+    from rich.table import Table
+
+    table = Table("what", "measured", "wanted", "", "note", box=None, header_style="bold")
+    table.columns[1].justify = "right"
+    for figure in figures:
+        wanted = [f">= {figure.at_least:g}"] if figure.at_least is not None else []
+        wanted += [f"<= {figure.at_most:g}"] if figure.at_most is not None else []
+        verdict = {None: "", True: "met", False: "MISSED"}[figure.met]
+        table.add_row(figure.what, f"{figure.value:.3g} {figure.unit}", " ".join(wanted), verdict, figure.note)
+    return table
