@@ -61,8 +61,9 @@ def import_weights(source: Path, environment: str, dataset: "Dataset", out: Path
     """Make RUN `out` of the public checkpoint in `source`, for the world and with the action scaling of `dataset`."""
     _require_environment(environment, dataset)
     file = source / WEIGHTS_FILE
+    stated = read_stated(source / CONFIG_FILE)
     tensors = read_public(source)
-    public = infer(tensors, read_stated(source / CONFIG_FILE), file)
+    public = infer(tensors, stated, file)
     model = _for_world(public, dataset.world, source)
     _require_all_fit(tensors, model, dataset.world, file)
     weights = from_public(tensors) | _scaling(model, dataset)
