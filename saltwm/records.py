@@ -3,20 +3,24 @@
 results/tasks/TASKS.json                       a TaskSet: starts and goals, frozen and hashed
 results/evaluations/CELL/evaluation.json       an Evaluation: one method on one task set, with its summary
 results/evaluations/CELL/episodes.jsonl        an EpisodeRecord per line, in task order
+results/evaluations/CELL/actions.npy           float32 [steps of all episodes, A]: what repeats them
 results/evaluations/CELL/anatomy.json          an Anatomy: its failures by kind
 results/evaluations/CELL/pictures/             moving pictures and strips of some episodes
 results/comparisons.json                       a list of Comparison: methods on the same tasks
+results/suite.json                             a list of PlannedCell: what a suite will evaluate, written before it does
 results/diagnostics/RUN/diagnosis.json         a Diagnosis: error propagation by step
 results/diagnostics/RUN/metrics.jsonl          the run's training curves, copied
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from saltwm import durable
 from saltwm.config import ProtocolConfig, WorldSpec, from_plain, read_config, to_plain
 from saltwm.errors import DamagedError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -197,6 +201,48 @@ class Cell:
     name: str
     evaluation: Evaluation
     episodes: tuple[EpisodeRecord, ...]
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """An evaluation that a suite includes: until it is there, no mean over its seeds is."""
+
+    environment: str
+    protocol: str
+    horizon_blocks: int
+    method: str
+    seed: int
+
+
+def read_plan(results: Path) -> tuple[PlannedCell, ...]:
+    """What suites under `results` include; nothing where none was begun."""
+    return _read_list(PlannedCell, Path(results) / "suite.json")
+
+
+def read_comparisons(results: Path) -> tuple[Comparison, ...]:
+    """The paired tests in results/comparisons.json; none before two methods met the same tasks."""
+    return _read_list(Comparison, Path(results) / "comparisons.json")
+
+
+def _read_list(kind: type[T], path: Path) -> tuple[T, ...]:
+    if not path.exists():
+        return ()
+    items = durable.read_json(path)
+    if not isinstance(items, list):
+        raise DamagedError(f"{path}: expected a list, found {type(items).__name__}")
+    return tuple(from_plain(kind, item, f"{path}: entry {i}") for i, item in enumerate(items))
+
+
+def read_tasks(path: Path) -> TaskSet:
+    """A frozen task set, with its hash checked."""
+    value = durable.read_json(path)
+    if not isinstance(value, dict) or "sha256" not in value:
+        raise DamagedError(f"{path}: not a task set (no sha256)")
+    stored = value.pop("sha256")
+    tasks = from_plain(TaskSet, value, str(path))
+    if tasks.sha256 != stored:
+        raise DamagedError(f"{path}: its tasks do not have the hash it names; they were edited")
+    return tasks
 
 
 def read_cell(folder: Path) -> Cell:

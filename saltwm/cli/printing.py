@@ -53,8 +53,8 @@ def readable(value: Any) -> str:
 
 
 def print_results(results: Path) -> None:
-    """The success table of everything evaluated so far."""
-    from saltwm.records import read_cells
+    """The success tables of everything evaluated so far, with the paired tests."""
+    from saltwm.records import read_cells, read_comparisons, read_plan
     from saltwm.report.tables import success_table
 
-    say(success_table(read_cells(results)))
+    say(success_table(read_cells(results), read_comparisons(results), read_plan(results)))

@@ -1,11 +1,13 @@
 """Acting on tasks: plan for all of them together, execute each in turn, look again, until reached or out of budget."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saltwm.config import ProtocolConfig
+from saltwm.data.store import Dataset
 from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.planning.agent import Decision, Policy, View
 from saltwm.records import EpisodeRecord, PlanRecord, Task
@@ -37,11 +39,45 @@ class _Attempt:
     reason: str | None = None
 
 
+Look = Callable[[Task], tuple[Frame, Frame]]
+"""The pictures of a task's start and of its goal."""
+
+
+def drawn(env: PlanningEnv) -> Look:
+    """Starts and goals drawn from their states: the very pictures that a collected dataset holds."""
+
+    def look(task: Task) -> tuple[Frame, Frame]:
+        start, goal = env.draw_many(np.array([task.state, task.goal]), env.image_size)
+        return start, goal
+
+    return look
+
+
+def stored(dataset: Dataset, goal_offset_steps: int) -> Look:
+    """Starts and goals as an imported dataset shows them: its pictures were drawn by another renderer."""
+
+    def look(task: Task) -> tuple[Frame, Frame]:
+        steps = np.array([task.start_step, task.start_step + goal_offset_steps])
+        start, goal = dataset.read_frames(np.array([task.episode, task.episode]), steps)
+        return start, goal
+
+    return look
+
+
 def run_tasks(
-    env: PlanningEnv, protocol: ProtocolConfig, tasks: list[Task], policy: Policy, frameskip: int
+    env: PlanningEnv,
+    protocol: ProtocolConfig,
+    tasks: list[Task],
+    policy: Policy,
+    frameskip: int,
+    look: Look | None = None,
 ) -> list[Outcome]:
-    """One outcome per task, in order; each depends on its task, the protocol and the policy alone."""
-    attempts = [_begin(env, protocol, task) for task in tasks]
+    """One outcome per task, in order; each depends on its task, the protocol and the policy alone.
+
+    `look` shows starts and goals, `drawn(env)` by default; what follows a start is rendered.
+    """
+    look = look or drawn(env)
+    attempts = [_begin(env, protocol, task, look) for task in tasks]
     while active := [attempt for attempt in attempts if attempt.reason is None]:
         view = _view(active, policy.window, frameskip, env.action_dim)
         decision = policy.decide(view, [(attempt.task.index, len(attempt.plans)) for attempt in active])
@@ -50,9 +86,9 @@ def run_tasks(
     return [_outcome(attempt) for attempt in attempts]
 
 
-def _begin(env: PlanningEnv, protocol: ProtocolConfig, task: Task) -> _Attempt:
+def _begin(env: PlanningEnv, protocol: ProtocolConfig, task: Task, look: Look) -> _Attempt:
     state, goal = np.array(task.state), np.array(task.goal)
-    goal_frame, frame = env.draw_many(np.stack([goal, state]), env.image_size)
+    frame, goal_frame = look(task)
     distance = float(env.goal_distance(state[None], goal[None])[0])
     attempt = _Attempt(task, state, goal, goal_frame, [frame], distance, distance)
     # The published evaluation looks only after a step; `clean` says plainly that there was nothing to do.

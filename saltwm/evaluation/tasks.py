@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saltwm import durable
-from saltwm.config import ProtocolConfig, from_plain, to_plain
+from saltwm.config import ProtocolConfig, to_plain
 from saltwm.data.store import Dataset
 from saltwm.envs import make_env
 from saltwm.envs.base import PlanningEnv
-from saltwm.errors import DamagedError, MismatchError, UsageError
-from saltwm.records import Task, TaskSet
+from saltwm.errors import MismatchError, UsageError
+from saltwm.records import Task, TaskSet, read_tasks
 from saltwm.rng import stream
 
 
@@ -99,18 +99,21 @@ def _one_per_episode(
 
 
 def _as_the_authors_draw(dataset: Dataset, env: PlanningEnv, protocol: ProtocolConfig, count: int, seed: int) -> _Drawn:
-    """Rows of the whole file, as the published evaluation draws them: any row that has a goal `offset` rows later,
-    `choice` among all but the last such row, sorted. Pairs that are solved at the start stay, and are counted.
+    """Rows of the whole file, as the published evaluation draws them.
+
+    Any row that has a goal `offset` rows later; `choice` among all but the last such row (or among all, the later
+    fix); sorted. Pairs that are solved at the start stay, and are counted.
     """
     rows_per_episode = dataset.lengths + 1
     starts_per_episode = np.maximum(rows_per_episode - protocol.goal_offset_steps, 0)
     total = int(starts_per_episode.sum())
-    if total - 1 < count:
+    choices = total if protocol.last_start else total - 1
+    if choices < count:
         raise UsageError(
-            f"protocol {protocol.name!r}: {total} possible starts are too few for {count} tasks; collect more"
+            f"protocol {protocol.name!r}: {choices} possible starts are too few for {count} tasks; collect more"
         )
     # The published code's own generator: the same file and seed give the same rows.
-    rows = np.sort(np.random.default_rng(seed).choice(total - 1, size=count, replace=False))
+    rows = np.sort(np.random.default_rng(seed).choice(choices, size=count, replace=False))
     first_row = np.concatenate([[0], np.cumsum(starts_per_episode)])
     episodes = np.searchsorted(first_row, rows, side="right") - 1
     tasks = []
@@ -136,15 +139,3 @@ def write_tasks(path: Path, tasks: TaskSet) -> None:
             f"{path} holds another task set; results on different sets cannot be compared: use another --out"
         )
     durable.write_json(path, {"sha256": tasks.sha256, **to_plain(tasks)})
-
-
-def read_tasks(path: Path) -> TaskSet:
-    """A frozen task set, with its hash checked."""
-    value = durable.read_json(path)
-    if not isinstance(value, dict) or "sha256" not in value:
-        raise DamagedError(f"{path}: not a task set (no sha256)")
-    stored = value.pop("sha256")
-    tasks = from_plain(TaskSet, value, str(path))
-    if tasks.sha256 != stored:
-        raise DamagedError(f"{path}: its tasks do not have the hash it names; they were edited")
-    return tasks

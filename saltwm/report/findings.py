@@ -8,9 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from saltwm import durable
-from saltwm.config import from_plain, read_config
+from saltwm.config import read_config
 from saltwm.errors import DamagedError, UsageError
-from saltwm.records import Anatomy, Cell, Comparison, Diagnosis, TaskSet, read_cells
+from saltwm.records import (
+    Anatomy,
+    Cell,
+    Comparison,
+    Diagnosis,
+    PlannedCell,
+    TaskSet,
+    read_cells,
+    read_comparisons,
+    read_plan,
+    read_tasks,
+)
 from saltwm.report.tables import run_name
 
 _PICTURE_KINDS = {".gif": "GIF", ".png": "PNG"}
@@ -54,6 +65,8 @@ class Findings:
     task_sets: dict[str, TaskSet]
     """By hash."""
     runs: tuple[Run, ...]
+    planned: tuple[PlannedCell, ...]
+    """What suites include, evaluated or not."""
     unfinished: tuple[str, ...]
     """One sentence for each thing that is not whole yet and therefore in no table."""
 
@@ -71,6 +84,7 @@ def read_findings(results: Path) -> Findings:
             f"{results}: no results to report; make some with: saltwm evaluate RUN --data DATA --out {results}"
         )
     anatomies, old_anatomies = _read_anatomies(results, cells)
+    planned = read_plan(results)
     comparisons, old_comparisons = _current(read_comparisons(results), cells)
     return Findings(
         results=results,
@@ -80,19 +94,14 @@ def read_findings(results: Path) -> Findings:
         comparisons=comparisons,
         task_sets=_read_task_sets(results),
         runs=runs,
-        unfinished=(*_unfinished(results, cells, runs), *old_anatomies, *old_comparisons),
+        planned=planned,
+        unfinished=(
+            *_unfinished(results, cells, runs),
+            *_not_begun(results, cells, planned),
+            *old_anatomies,
+            *old_comparisons,
+        ),
     )
-
-
-def read_comparisons(results: Path) -> tuple[Comparison, ...]:
-    """The paired tests in results/comparisons.json; none before two methods met the same tasks."""
-    path = Path(results) / "comparisons.json"
-    if not path.exists():
-        return ()
-    items = durable.read_json(path)
-    if not isinstance(items, list):
-        raise DamagedError(f"{path}: expected a list of comparisons, found {type(items).__name__}")
-    return tuple(from_plain(Comparison, item, f"{path}: entry {i}") for i, item in enumerate(items))
 
 
 def _visible_folder(path: Path) -> bool:
@@ -164,15 +173,8 @@ def _read_anatomies(results: Path, cells: tuple[Cell, ...]) -> tuple[dict[str, A
 
 
 def _read_task_sets(results: Path) -> dict[str, TaskSet]:
-    sets = {}
-    for path in sorted(results.glob("tasks/*.json")):
-        value = durable.read_json(path)
-        stored = value.pop("sha256", None) if isinstance(value, dict) else None
-        task_set = from_plain(TaskSet, value, str(path))
-        if task_set.sha256 != stored:
-            raise DamagedError(f"{path}: its tasks do not have the hash it names; they were edited")
-        sets[task_set.sha256] = task_set
-    return sets
+    sets = (read_tasks(path) for path in sorted(results.glob("tasks/*.json")))
+    return {task_set.sha256: task_set for task_set in sets}
 
 
 def _read_pictures(cell: Path) -> list[Picture]:
@@ -211,6 +213,22 @@ def _unfinished(results: Path, cells: tuple[Cell, ...], runs: tuple[Run, ...]) -
         if run.diagnosis is None
     ]
     return tuple(notes)
+
+
+def _not_begun(results: Path, cells: tuple[Cell, ...], planned: tuple[PlannedCell, ...]) -> tuple[str, ...]:
+    """One sentence on the cells of suites that are not there."""
+    there = {
+        (e.environment, e.protocol, e.horizon_blocks, e.method, e.seed) for e in (cell.evaluation for cell in cells)
+    }
+    absent = [p for p in planned if (p.environment, p.protocol, p.horizon_blocks, p.method, p.seed) not in there]
+    if not absent:
+        return ()
+    first = absent[0]
+    example = f"{first.method} on {first.environment}, {first.protocol}, H={first.horizon_blocks}, seed {first.seed}"
+    return (
+        f"{len(absent)} of {len(planned)} evaluations of the suite in {results} are missing ({example}"
+        f"{', ...' if len(absent) > 1 else ''}); the same saltwm suite command goes on.",
+    )
 
 
 def short_planner(planner: dict[str, Any]) -> str:

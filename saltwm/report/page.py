@@ -245,7 +245,7 @@ def _contests(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Contes
     for title, contest in _grouped(rows, tables.protocol_name).items():
         cells = {row.cell for row in contest}
         comparisons = tuple(c for c in findings.comparisons if cells.issuperset((*c.cells_a, *c.cells_b)))
-        yield Contest(title, tuple(contest), tuple(tables.seed_means(contest)), comparisons)
+        yield Contest(title, tuple(contest), tuple(tables.seed_means(contest, findings.planned)), comparisons)
 
 
 def _steps(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Figure]:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.config import to_plain
-from saltwm.records import Cell, Comparison, Evaluation
+from saltwm.records import Cell, Comparison, Evaluation, PlannedCell
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
@@ -21,6 +22,7 @@ ENVIRONMENT_NAMES = {
     "cube": "OGBench-Cube",
     "cube-double": "OGBench-Cube-Double",
 }
+PLANNER_NAMES = {"gauss-newton": "Gauss-Newton", "icem": "iCEM", "mppi": "MPPI", "gradient": "gradient descent"}
 NO_DIFFERENCE = "no difference shown"
 
 
@@ -88,9 +90,14 @@ def method_labels(cells: Iterable[Cell]) -> dict[str, str]:
     return labels
 
 
-def seed_means(rows: Sequence[SuccessRow]) -> list[SeedMean]:
-    """Means over seeds for the rows of one environment, protocol and horizon; empty where there is only one seed."""
-    everyone = sorted({row.seed for row in rows})
+def seed_means(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell] = ()) -> list[SeedMean]:
+    """Means over seeds for the rows of one environment, protocol and horizon; empty where there is only one seed.
+
+    A seed counts as missing if another method has it, or if a suite that includes it is not through.
+    """
+    contest = {(row.environment, row.protocol, row.horizon_blocks) for row in rows}
+    due = {cell.seed for cell in planned if (cell.environment, cell.protocol, cell.horizon_blocks) in contest}
+    everyone = sorted(due | {row.seed for row in rows})
     if len(everyone) < 2:
         return []
     means = []
@@ -103,50 +110,91 @@ def seed_means(rows: Sequence[SuccessRow]) -> list[SeedMean]:
     return means
 
 
+def contests(rows: Iterable[SuccessRow]) -> list[tuple[str, list[SuccessRow]]]:
+    """The rows of each environment, protocol and horizon, with a heading."""
+    found: dict[tuple[str, str, int], list[SuccessRow]] = {}
+    for row in rows:
+        found.setdefault((row.environment, row.protocol, row.horizon_blocks), []).append(row)
+    return [
+        (f"{ENVIRONMENT_NAMES.get(rows[0].environment, rows[0].environment)}, {protocol_name(rows[0])}", rows)
+        for rows in found.values()
+    ]
+
+
 def json_rows(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """The success rows as plain data, for --json."""
     return [to_plain(row) for row in success_rows(cells)]
 
 
-def success_table(cells: Iterable[Cell], comparisons: Iterable[Comparison] = ()) -> "Table":
-    """The success rows as a table for the terminal, each with what the paired tests say about it."""
+def json_means(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> list[dict[str, Any]]:
+    """The means over seeds as plain data, for --json."""
+    planned = list(planned)
+    return [
+        {"contest": title, **to_plain(mean)}
+        for title, rows in contests(success_rows(cells))
+        for mean in seed_means(rows, planned)
+    ]
+
+
+def success_table(
+    cells: Iterable[Cell], comparisons: Iterable[Comparison] = (), planned: Iterable[PlannedCell] = ()
+) -> "Group":
+    """The success rows for the terminal: a table per environment, protocol and horizon, and what may be said of it."""
+    from rich.console import Group
+
+    cells, comparisons, planned = list(cells), list(comparisons), list(planned)
+    labels = method_labels(cells)
+    parts: list[Any] = []
+    for title, rows in contests(success_rows(cells)):
+        means = seed_means(rows, planned)
+        names = {row.cell for row in rows}
+        tests = [c for c in comparisons if names.issuperset((*c.cells_a, *c.cells_b))]
+        parts += [_text(title, "bold"), _rows_table(rows, seeds=bool(means))]
+        parts += [_text(f"  {mean_sentence(mean)}") for mean in means]
+        parts += [_text(f"  {verdict_sentence(c, labels)}") for c in tests]
+        parts.append("")
+    return Group(*parts[:-1])
+
+
+def _rows_table(rows: Sequence[SuccessRow], *, seeds: bool) -> "Table":
     from rich.table import Table
 
-    cells = list(cells)
-    labels = method_labels(cells)
-    against: dict[str, list[str]] = {}
-    for c in comparisons:
-        other = labels.get(c.cells_b[0], method_name(c.method_b))
-        for cell in c.cells_a:
-            against.setdefault(cell, []).append(f"{spoken(c)} {other} (p {p_value(c.p)})")
-    table = Table(title="Success", title_justify="left", header_style="bold")
-    for name in ("environment", "protocol", "method"):
-        table.add_column(name)
-    for name in ("reached", "percent", "95 % interval", "median steps"):
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("  method")
+    for name in (*(["seed"] if seeds else []), "reached", "percent", "95 % interval", "median steps"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("paired test")
-    previous = None
-    for row in success_rows(cells):
-        contest = (row.environment, row.protocol, row.horizon_blocks)
-        if previous not in (None, contest):
-            table.add_section()
-        first = contest != previous
+    for row in rows:
         table.add_row(
-            _text(ENVIRONMENT_NAMES.get(row.environment, row.environment) if first else ""),
-            _text(protocol_name(row) if first else ""),
-            _text(row.label),
+            _text(f"  {row.label}"),
+            *([str(row.seed)] if seeds else []),
             f"{row.successes}/{row.n}",
             f"{row.percent:.1f}",
             f"{row.low:.1f} to {row.high:.1f}",
-            "" if row.median_steps_to_success is None else f"{row.median_steps_to_success:g}",
-            _text("; ".join(against.get(row.cell, []))),
+            "-" if row.median_steps_to_success is None else f"{row.median_steps_to_success:g}",
         )
-        previous = contest
     return table
 
 
+def mean_sentence(mean: SeedMean) -> str:
+    """A mean over seeds as the paper prints it, or why there is none."""
+    if mean.mean is None:
+        return f"{mean.label}: no mean, because seed {', '.join(map(str, mean.missing))} is missing"
+    return f"{mean.label}: {mean.mean:.1f} ± {mean.std:.1f} over seeds {', '.join(map(str, mean.seeds))}"
+
+
+def verdict_sentence(comparison: Comparison, labels: dict[str, str]) -> str:
+    """What the paired test says, as one line: SALT better than Random: +97.5 points (+92.1 to +99.0), p 2e-13."""
+    c = comparison
+    a = labels.get(c.cells_a[0], method_name(c.method_a))
+    b = labels.get(c.cells_b[0], method_name(c.method_b))
+    return f"{a} {spoken(c)} {b}: {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), p {p_value(c.p)}"
+
+
 def method_name(method: str) -> str:
-    """The method as the paper writes it."""
+    """The method as the paper writes it; a model with another planner than CEM bears the planner's name too."""
+    model, _, planner = method.partition("-")
+    if planner in PLANNER_NAMES and model in METHOD_NAMES:
+        return f"{METHOD_NAMES[model]}, {PLANNER_NAMES[planner]}"
     return METHOD_NAMES.get(method, method)
 
 
@@ -177,11 +225,11 @@ def p_value(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-")
 
 
-def _text(name: str) -> "Text":
+def _text(name: str, style: str = "") -> "Text":
     """A name for the terminal: brackets are no markup, control characters control nothing."""
     from rich.text import Text
 
-    return Text("".join(c if c.isprintable() else "\N{WHITE SQUARE}" for c in name))
+    return Text("".join(c if c.isprintable() else "\N{WHITE SQUARE}" for c in name), style)
 
 
 def _row(cell: Cell, label: str) -> SuccessRow:

@@ -9,7 +9,8 @@ from saltwm.config import PROTOCOLS
 from saltwm.data.windows import held_out_episodes
 from saltwm.envs import make_env
 from saltwm.errors import DamagedError, MismatchError, UsageError
-from saltwm.evaluation.tasks import choose_tasks, read_tasks, write_tasks
+from saltwm.evaluation.tasks import choose_tasks, write_tasks
+from saltwm.records import read_tasks
 
 PAPER, CLEAN = PROTOCOLS["paper"], PROTOCOLS["clean"]
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 
 import pytest
@@ -9,8 +10,8 @@ from fake_results import make_results
 from rich.console import Console
 
 from saltwm import durable
-from saltwm.config import CLEAN_PROTOCOL, from_plain
-from saltwm.records import Comparison, read_cells
+from saltwm.config import CLEAN_PROTOCOL
+from saltwm.records import PlannedCell, read_cells, read_comparisons
 from saltwm.report.tables import json_rows, p_value, seed_means, success_rows, success_table
 
 
@@ -30,18 +31,25 @@ def results(tmp_path_factory):
 
 def printed(table) -> str:
     buffer = io.StringIO()
-    Console(file=buffer, width=160).print(table)
+    Console(file=buffer, width=80).print(table)
     return buffer.getvalue()
 
 
 def test_the_terminal_table_has_counts_interval_and_verdict(results):
-    comparisons = [from_plain(Comparison, c, "x") for c in durable.read_json(results / "comparisons.json")]
-    text = printed(success_table(read_cells(results), comparisons))
+    text = printed(success_table(read_cells(results), read_comparisons(results)))
     row = success_rows(read_cells(results))[0]
     assert row.label == "SALT"
     for expected in (f"{row.successes}/{row.n}", f"{row.percent:.1f}", f"{row.low:.1f} to {row.high:.1f}"):
         assert expected in text
-    assert "better than Random (p " in text
+    assert re.search(r"SALT better than Random: \+\d+\.\d points \(\+\d+\.\d to \+\d+\.\d\), p ", text)
+
+
+def test_the_terminal_table_fits_eighty_columns(results):
+    text = printed(success_table(read_cells(results), read_comparisons(results)))
+    assert "Two-Room, clean, H=5" in text
+    assert "95 % interval" in text
+    assert "…" not in text
+    assert max(len(line) for line in text.splitlines()) <= 80
 
 
 def test_rows_for_machines_are_strict_json(results):
@@ -74,6 +82,17 @@ def test_a_missing_seed_leaves_no_mean(results, tmp_path):
     salt, random = seed_means(success_rows(read_cells(copy)))
     assert (salt.missing, salt.mean, salt.std) == ((2,), None, None)
     assert random.mean is not None
+
+
+def test_a_seed_that_a_suite_still_owes_leaves_no_mean_and_says_so(results):
+    owed = PlannedCell("two-room", "clean", 5, "salt", 3)
+    for mean in seed_means(success_rows(read_cells(results)), [owed]):
+        assert (mean.missing, mean.mean, mean.std) == ((3,), None, None)
+    text = printed(success_table(read_cells(results), planned=[owed]))
+    assert "SALT: no mean, because seed 3 is missing" in text
+    assert "±" not in text
+    elsewhere = PlannedCell("two-room", "paper", 5, "salt", 3)
+    assert all(mean.mean is not None for mean in seed_means(success_rows(read_cells(results)), [elsewhere]))
 
 
 def test_two_runs_of_one_method_are_told_apart_by_their_runs(results, tmp_path):

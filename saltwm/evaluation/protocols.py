@@ -1,0 +1,26 @@
+"""Protocols as users ask for them: one of the three, with what they may vary in its name."""
+
+import dataclasses
+
+from saltwm.config import PROTOCOLS, ProtocolConfig, one_of
+from saltwm.errors import UsageError
+
+DEFAULT_TASKS = {"paper": 50, "clean": 100, "long": 50}
+
+
+def protocol_for(name: str, *, last_start: bool = False, hold_steps: int = 1) -> ProtocolConfig:
+    """The protocol `name`, varied: paper-len also draws the last start, clean-hold3 wants success for three steps.
+
+    A variation changes the name, so that results under different rules never meet in a table or a test.
+    """
+    one_of("protocol", name, PROTOCOLS)
+    protocol = PROTOCOLS[name]
+    if hold_steps < 1:
+        raise UsageError(f"success must be held for at least 1 step, found {hold_steps}")
+    if last_start:
+        if protocol.one_per_episode:
+            raise UsageError(f"protocol {name!r} draws one start per episode; variant 'len' is for paper and long")
+        protocol = dataclasses.replace(protocol, name=f"{protocol.name}-len", last_start=True)
+    if hold_steps > 1:
+        protocol = dataclasses.replace(protocol, name=f"{protocol.name}-hold{hold_steps}", hold_steps=hold_steps)
+    return protocol

@@ -1,0 +1,200 @@
+"""Evaluations: the same records whatever the workers, resumed without repeating, never averaged over holes."""
+
+import dataclasses
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from saltwm import durable
+from saltwm.config import CEMConfig
+from saltwm.errors import DamagedError, MismatchError, SaltError, UsageError
+from saltwm.evaluation import cell as cells
+from saltwm.evaluation.evaluate import Request, evaluate_policy, evaluate_run, make_job
+from saltwm.planning.agent import Decision
+from saltwm.records import read_cell, read_tasks
+
+FAST = CEMConfig(candidates=12, iterations=2, elites=4)
+
+
+def request(run, **options):
+    return Request(run=run, protocol="paper", tasks=12, planner=FAST, **options)
+
+
+def records(results):
+    return {path.parent.name: path.read_bytes() for path in sorted(results.glob("evaluations/*/episodes.jsonl"))}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(run, dataset, tmp_path_factory):
+    results = tmp_path_factory.mktemp("undisturbed")
+    evaluate_run(request(run), dataset, results, workers=1, pictures=1)
+    return results
+
+
+def test_records_do_not_depend_on_the_number_of_workers(undisturbed, run, dataset, tmp_path):
+    evaluate_run(request(run), dataset, tmp_path, workers=3, pictures=0)
+    assert records(tmp_path) == records(undisturbed)
+
+
+def test_an_evaluation_is_complete_and_counts_its_episodes(undisturbed):
+    cell = read_cell(undisturbed / "evaluations" / "two-room-salt-paper-seed1")
+    assert cell.evaluation.success.n == len(cell.episodes) == 12
+    assert all(len(plan.elite_costs) == FAST.iterations for e in cell.episodes for plan in e.plans)
+    pictures = sorted(path.suffix for path in (undisturbed / "evaluations" / cell.name / "pictures").iterdir())
+    assert pictures == [".gif", ".png"]
+
+
+class NoPool:
+    """A pool for evaluations that must not need one."""
+
+    busy, free = False, True
+
+    def assign(self, item):
+        pytest.fail("it was run again")
+
+
+def test_a_finished_evaluation_is_not_repeated(undisturbed, run, dataset):
+    job, folder = make_job(request(run), dataset, undisturbed)
+    assert cells.evaluate(job, folder, NoPool()).success.n == 12
+
+
+def test_another_checkpoint_or_planner_is_refused_its_place_and_told_how_to_get_one(undisturbed, run, dataset):
+    before = records(undisturbed)
+    other = dataclasses.replace(request(run), planner=CEMConfig(candidates=13, iterations=2, elites=4))
+    with pytest.raises(MismatchError, match=r"planner: .* there, .* here.*--method NAME"):
+        evaluate_run(other, dataset, undisturbed)
+    job, folder = make_job(request(run), dataset, undisturbed)
+    retrained = dataclasses.replace(job, checkpoint_sha256="0" * 64)
+    with pytest.raises(MismatchError, match=r"checkpoint_sha256: \w{12} there, 000000000000 here.*--method NAME"):
+        cells.evaluate(retrained, folder, NoPool())
+    assert records(undisturbed) == before
+    _, own_place = make_job(dataclasses.replace(other, method="wide"), dataset, undisturbed)
+    assert own_place.name == "two-room-wide-paper-seed1"
+    with pytest.raises(UsageError, match="folders bear it"):
+        make_job(request(run, method="../elsewhere"), dataset, undisturbed)
+
+
+def test_the_same_run_by_another_path_is_the_same_job(undisturbed, run, dataset, monkeypatch):
+    monkeypatch.chdir(run.parent)
+    job, folder = make_job(request(Path(run.name)), dataset, undisturbed)
+    assert not Path(job.checkpoint).is_absolute()
+    assert cells.evaluate(job, folder, NoPool()).success.n == 12
+
+
+def test_an_interrupted_evaluation_goes_on_with_the_chunks_that_are_left(
+    undisturbed, run, dataset, tmp_path, monkeypatch
+):
+    written = []
+
+    def interrupting(self, seconds=0.1):
+        found = original(self, seconds)
+        written.extend(event.item[1] for event in found if event.kind == "done")
+        if len(written) == 1:
+            written.append(None)
+            raise KeyboardInterrupt
+        return found
+
+    original = cells.Workers.events
+    monkeypatch.setattr(cells.Workers, "events", interrupting)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_run(request(run), dataset, tmp_path, workers=1, pictures=0)
+    assert records(tmp_path) == {}
+    evaluate_run(request(run), dataset, tmp_path, workers=1, pictures=0)
+    assert written == [0, None, 5, 10]
+    assert records(tmp_path) == records(undisturbed)
+
+
+def children():
+    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
+def test_a_killed_worker_costs_a_retry_and_changes_nothing(undisturbed, run, dataset, tmp_path, capsys):
+    before, killed = children(), []
+
+    def kill_one():
+        while not killed:
+            time.sleep(0.05)
+            for pid in children() - before:
+                if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+                    return
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    evaluate_run(request(run), dataset, tmp_path, workers=2, pictures=0)
+    killer.join()
+    assert killed
+    assert "a worker died (signal SIGKILL); its tasks are tried again" in capsys.readouterr().err
+    assert records(tmp_path) == records(undisturbed)
+
+
+def test_a_chunk_that_keeps_killing_its_worker_ends_the_evaluation(capsys):
+    for losses in range(1, cells.RETRIES + 1):
+        cells._say_loss(5, losses, "died (signal SIGKILL)")
+    assert capsys.readouterr().err.count("tried again") == cells.RETRIES
+    with pytest.raises(SaltError, match=r"tasks 5.*is memory short"):
+        cells._say_loss(5, cells.RETRIES + 1, "died (signal SIGKILL)")
+
+
+def test_recorded_actions_come_back_with_their_episodes_and_damage_is_told(undisturbed, tmp_path):
+    folder = shutil.copytree(undisturbed / "evaluations" / "two-room-salt-paper-seed1", tmp_path / "cell")
+    outcomes = cells.read_outcomes(folder)
+    assert [len(outcome.actions) for outcome in outcomes] == [outcome.record.steps_taken for outcome in outcomes]
+    data = (folder / "actions.npy").read_bytes()
+    np.save(folder / "actions.npy", outcomes[0].actions)
+    with pytest.raises(DamagedError, match="expected float32 actions of"):
+        cells.read_outcomes(folder)
+    for bad in (data[:20], b"not an array", data[:-8]):
+        (folder / "actions.npy").write_bytes(bad)
+        with pytest.raises(DamagedError, match="not an array of actions"):
+            cells.read_outcomes(folder)
+
+
+class Still:
+    """A user's own policy: stays where it is."""
+
+    window = 1
+
+    def decide(self, view, keys):
+        return Decision(np.zeros((len(keys), 25, 2), np.float32), np.empty((len(keys), 0)))
+
+
+def test_ones_own_policy_is_a_row_like_any_other(undisturbed, dataset):
+    evaluation = evaluate_policy(Still(), "still", dataset, undisturbed, request(None), pictures=0)
+    solved_at_start = sum(task.distance < 1 for task in read_tasks(undisturbed / evaluation.tasks_file).tasks)
+    assert evaluation.success.successes == solved_at_start
+    rows = durable.read_json(undisturbed / "comparisons.json")
+    assert ("still", "salt") in {(row["method_a"], row["method_b"]) for row in rows}
+    with pytest.raises(MismatchError, match="--method NAME"):
+        evaluate_policy(Still(), "salt", dataset, undisturbed, request(None))
+    shutil.rmtree(undisturbed / "evaluations" / "two-room-still-paper-seed1")
+
+
+def test_random_and_lewm_are_rows_on_the_same_tasks(undisturbed, lewm_run, dataset):
+    evaluate_run(request(None), dataset, undisturbed, workers=1, pictures=0)
+    evaluate_run(request(lewm_run, history_frames=3), dataset, undisturbed, workers=1, pictures=0)
+    found = [read_cell(undisturbed / "evaluations" / name).evaluation for name in records(undisturbed)]
+    assert {evaluation.method for evaluation in found} == {"salt", "lewm", "random"}
+    assert len({evaluation.tasks_sha256 for evaluation in found}) == 1
+    pairs = {(row["method_a"], row["method_b"]) for row in durable.read_json(undisturbed / "comparisons.json")}
+    assert pairs == {("salt", "lewm"), ("salt", "random"), ("lewm", "random")}
+
+
+def test_a_checkpoint_of_another_world_is_refused(run, dataset, tmp_path):
+    from saltwm.data.collect import collect
+
+    other = collect("two-room", tmp_path / "data", 20, image_size=24, frame_every=5, workers=1)
+    with pytest.raises(MismatchError, match="image_size: expected 16, found 24"):
+        evaluate_run(request(run), other, tmp_path / "results")
+
+
+def test_a_missing_run_says_how_to_make_one(dataset, tmp_path):
+    with pytest.raises(UsageError, match="saltwm train"):
+        evaluate_run(request(tmp_path / "nothing"), dataset, tmp_path / "results")
