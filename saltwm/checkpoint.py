@@ -8,6 +8,7 @@ Loading reads values into a structure that the code builds; no file can name cod
 """
 
 import math
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +18,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from saltwm import durable
 from saltwm.config import ModelConfig, RunConfig, WorldSpec, differing_fields, read_config, write_config
-from saltwm.errors import DamagedError, MismatchError, SaltError, UsageError
+from saltwm.errors import DamagedError, DiskError, MismatchError, SaltError, UsageError
 from saltwm.model.world_model import WorldModel
 
 RUN_FILE = "run.json"
@@ -96,12 +98,24 @@ def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer:
     path = run / "checkpoints" / f"step-{info.step:06d}"
     if path.exists():
         _discard(path)  # training came here again only because this one could not be read
-    with durable.publish_directory(path) as directory:
-        write_config(directory / INFO_FILE, info)
-        save_file({name: tensor.contiguous() for name, tensor in weights.items()}, directory / WEIGHTS_FILE)
-        save_file({name: tensor.contiguous() for name, tensor in optimizer.items()}, directory / OPTIMIZER_FILE)
+    # As bytes, not with save_file, whose errors do not tell a full disk from anything else.
+    files = {WEIGHTS_FILE: _to_bytes(weights), OPTIMIZER_FILE: _to_bytes(optimizer)}
+    try:
+        with durable.publish_directory(path) as directory:
+            write_config(directory / INFO_FILE, info)
+            for name, data in files.items():
+                durable.write_bytes(directory / name, data)
+    except DiskError as error:
+        size = sum(map(len, files.values()))
+        why = os.strerror(getattr(error.__cause__, "errno", None) or 0)
+        message = f"{path}: cannot write {size} bytes: {why}; what was saved is intact, free some space and repeat"
+        raise DiskError(message) from error
     _prune(run, keep)
     return path
+
+
+def _to_bytes(tensors: dict[str, Tensor]) -> bytes:
+    return to_safetensors({name: tensor.contiguous() for name, tensor in tensors.items()})
 
 
 def _prune(run: Path, keep: int) -> None:

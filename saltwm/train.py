@@ -4,17 +4,15 @@ A step is a function of (config, data, step number): its batch, its learning rat
 derive from the seed and the step, so a run that is killed and started again ends with the same bytes.
 """
 
+import contextlib
 import math
 import signal
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,25 +21,22 @@ from saltwm.checkpoint import CheckpointInfo, RunInfo
 from saltwm.config import ObjectiveConfig, RunConfig
 from saltwm.data.store import Dataset
 from saltwm.data.windows import Batch, Windows, batches
+from saltwm.devices import Devices, gather_batch, largest_over_processes, make_fabric, mean_over_processes, together
 from saltwm.errors import NonFiniteError, Stopped, UsageError
-from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
-from saltwm.objective import Losses, draw_projections, effective_rank, prediction_loss, training_loss
+from saltwm.monitors import (
+    Journal,
+    Stopwatch,
+    Tracker,
+    TrackerName,
+    latent_statistics,
+    open_trackers,
+    require_finite,
+    validate,
+)
+from saltwm.objective import Losses, draw_projections, training_loss
 from saltwm.progress import console, progress
 from saltwm.rng import derive, torch_stream
-
-COLLAPSE_RANK = 3.0
-"""Below this effective rank the latents no longer tell states apart, and the run says so."""
-
-
-@dataclass(frozen=True)
-class Devices:
-    """Where to train; Fabric's words. Under torchrun and Slurm the launcher decides the processes."""
-
-    accelerator: str = "auto"
-    devices: int = 1
-    strategy: str = "auto"
-    num_nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -71,101 +66,106 @@ class Learner(nn.Module):
         return training_loss(self.model, frames, action_blocks, self.objective, projections)
 
 
-def train(config: RunConfig, dataset: Dataset, out: Path, devices: Devices | None = None) -> TrainResult:
-    """Train, or go on training, the run in `out`; returns when all steps are done."""
-    from lightning_fabric import Fabric
-
+def train(
+    config: RunConfig,
+    dataset: Dataset,
+    out: Path,
+    devices: Devices | None = None,
+    trackers: tuple[TrackerName, ...] = (),
+) -> TrainResult:
+    """Train, or go on training, the run in `out`; returns when all steps are done. One process of many writes."""
     devices = devices or Devices()
-    fabric = Fabric(
-        accelerator=devices.accelerator,
-        devices=devices.devices,
-        strategy=devices.strategy,
-        num_nodes=devices.num_nodes,
-        precision=config.train.precision,  # type: ignore[arg-type]
-    )
-    fabric.launch()
-    if fabric.global_rank != 0:
-        return _train(fabric, config, dataset, out)
-    with durable.only_writer(out, "train"):
-        return _train(fabric, config, dataset, out)
-
-
-def _train(fabric: Any, config: RunConfig, dataset: Dataset, out: Path) -> TrainResult:
+    fabric = make_fabric(devices, config.train.precision)
     windows = make_windows(config, dataset)
-    total_steps = count_steps(config, len(windows.train))
-    learner = Learner(build_model(config, dataset), config.objective)
-    optimizer = torch.optim.AdamW(
-        learner.parameters(), lr=config.train.learning_rate, weight_decay=config.train.weight_decay
-    )
-    names = [name for name, _ in learner.model.named_parameters()]
-    is_main = fabric.global_rank == 0
-    if is_main:
+    total_steps = count_steps(config, len(windows.train), fabric.world_size)
+    if fabric.global_rank != 0:
+        with together(fabric, devices):
+            return _train(fabric, config, windows, total_steps, out, [])
+    with durable.only_writer(out, "train"), open_trackers(trackers, out, config) as open_ones:
         checkpoint.start_run(out, _run_info(config, dataset, total_steps))
-        (out / "checkpoints").mkdir(exist_ok=True)
         durable.remove_leftovers(out / "checkpoints")
-    fabric.barrier()
+        with together(fabric, devices):
+            return _train(fabric, config, windows, total_steps, out, open_ones)
 
-    done = _resume(out, learner.model, optimizer, names, is_main)
+
+def _train(
+    fabric: Any, config: RunConfig, windows: Windows, total_steps: int, out: Path, trackers: list[Tracker]
+) -> TrainResult:
+    dataset, options = windows.dataset, config.train
+    learner = Learner(build_model(config, dataset), config.objective)
+    optimizer = make_optimizer(learner, config)
+    names = [name for name, _ in learner.model.named_parameters()]
+    done = _resume(fabric, out, learner.model, optimizer, names)
     wrapped, optimizer = fabric.setup(learner, optimizer)
-    log = MetricsLog(out, done) if is_main else None
-    state = _Progress(started=time.perf_counter())
+
+    is_main = fabric.global_rank == 0
+    journal = Journal(out, done, fabric.world_size, trackers) if is_main else None
     loader = batches(
-        windows, config.train.seed, done, total_steps, config.train.batch_size, fabric.global_rank, fabric.world_size
+        windows, options.seed, done, total_steps, options.batch_size, fabric.global_rank, fabric.world_size
     )
-    metrics: dict[str, float] = {}
     saved = out / "checkpoints" / f"step-{done:06d}"
+    metrics: dict[str, float] = {}
+    watch = Stopwatch()
     with _finish_the_step() as stop, progress(f"train {out.name}", total_steps, done) as advance:
         for step, batch in loader:
-            losses, norm = _step(fabric, wrapped, optimizer, batch, config, step, total_steps)
+            stepped = take_step(fabric, wrapped, optimizer, batch, config, step, total_steps)
             done = step + 1
-            state.frames += batch.frames.shape[0] * batch.frames.shape[1]
-            is_save = done == total_steps or done % config.train.save_every == 0
-            is_measure = is_save or step == 0 or done % config.train.validate_every == 0
-            stopping = stop.signal_number is not None and done < total_steps
+            watch.step(batch.frames.shape[0] * batch.frames.shape[1] * fabric.world_size)
+            is_save = done == total_steps or done % options.save_every == 0
+            is_measure = is_save or step == 0 or done % options.validate_every == 0
+            signal_number = largest_over_processes(fabric, stop.signal_number)
+            stopping = bool(signal_number) and done < total_steps
             if is_measure:
-                metrics = measure(learner.model, losses, norm, learning_rate(config, step, total_steps))
+                metrics = stepped.scalars | latent_statistics(gather_batch(fabric, stepped.latents))
                 metrics |= validate(learner.model, windows, config, fabric.device)
-                _require_finite(done, metrics)
-                if log is not None:
-                    log.write(done, metrics)
-            if is_main and (is_save or stopping):
+                require_finite(done, metrics)
+            if journal and is_measure:
+                journal.measured(done, metrics)
+                journal.timed(done, watch.speed(total_steps - done, loader.waited))
+            if journal and (is_save or stopping):
+                journal.sync()
                 # What a stop saves is not measured: a run that was stopped must end with the same metrics.
-                scores = metrics if is_measure else {}
-                saved = _save(out, config, dataset, done, scores, learner.model, optimizer, names)
-            advance(1, f"loss {losses.total.item():.3f}  rank {metrics.get('effective_rank', 0.0):.1f}")
+                saved = _save(
+                    out, config, dataset, done, metrics if is_measure else {}, learner.model, optimizer, names
+                )
+            advance(1, f"loss {stepped.scalars['loss']:.3f}  rank {metrics.get('effective_rank', 0.0):.1f}")
             if stopping:
                 message = f"stopped at step {done} of {total_steps}, saved; the same command goes on"
-                raise Stopped(message, stop.signal_number or signal.SIGINT)
-    seconds = time.perf_counter() - state.started
+                raise Stopped(message, signal_number)
     return TrainResult(
         run=str(out),
         checkpoint=str(saved),
         step=done,
         metrics=metrics or checkpoint.read_info(saved).metrics,
-        seconds=seconds,
-        frames_per_second=state.frames * fabric.world_size / seconds,
-        waited_fraction=loader.waited / seconds,
+        seconds=watch.seconds,
+        frames_per_second=watch.frames / watch.seconds,
+        waited_fraction=loader.waited / watch.seconds,
     )
 
 
-@dataclass
-class _Progress:
-    started: float
-    frames: int = 0
+@dataclass(frozen=True)
+class Stepped:
+    """What one optimiser step leaves to look at."""
+
+    scalars: dict[str, float]
+    """Losses over the global batch, gradient norm before clipping, learning rate."""
+    latents: Tensor
+    """This process's share [B, K+1, D], detached."""
 
 
-def _step(
+def take_step(
     fabric: Any,
     learner: nn.Module,
     optimizer: torch.optim.Optimizer,
     batch: Batch,
     config: RunConfig,
     step: int,
-    total: int,
-) -> tuple[Losses, float]:
+    total_steps: int,
+) -> Stepped:
     """One optimiser step; NonFiniteError before the weights are touched if the loss or its gradient is not finite."""
+    rate = learning_rate(config, step, total_steps)
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(config, step, total)
+        group["lr"] = rate
     frames = torch.from_numpy(batch.frames).to(fabric.device, non_blocking=True)
     blocks = torch.from_numpy(batch.actions).to(fabric.device, non_blocking=True)
     seed = config.train.seed
@@ -177,18 +177,11 @@ def _step(
     optimizer.zero_grad(set_to_none=True)
     fabric.backward(losses.total)
     norm = fabric.clip_gradients(learner, optimizer, max_norm=config.train.gradient_clip, error_if_nonfinite=False)
-    _require_finite(step + 1, {"loss": losses.total.item(), "gradient norm": float(norm)})
+    total, prediction, sigreg = mean_over_processes(fabric, torch.stack([part.detach() for part in losses[:3]]))
+    scalars = {"loss": total, "prediction": prediction, "sigreg": sigreg, "gradient_norm": float(norm)}
+    require_finite(step + 1, scalars)
     optimizer.step()
-    return losses, float(norm)
-
-
-def _require_finite(step: int, metrics: dict[str, float]) -> None:
-    """NonFiniteError naming the step and what is not finite; nothing has been saved from it."""
-    sick = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
-    if sick:
-        raise NonFiniteError(
-            f"step {step}: {', '.join(sick)}; the last checkpoint is intact; try a smaller --learning-rate"
-        )
+    return Stepped(scalars | {"learning_rate": rate}, losses.latents.detach())
 
 
 # --- what a step is made of ------------------------------------------------------------------------------------------
@@ -203,6 +196,13 @@ def build_model(config: RunConfig, dataset: Dataset) -> WorldModel:
     return model
 
 
+def make_optimizer(learner: Learner, config: RunConfig) -> torch.optim.Optimizer:
+    """AdamW over all parameters, weight decay on every one of them (App. B.2)."""
+    return torch.optim.AdamW(
+        learner.parameters(), lr=config.train.learning_rate, weight_decay=config.train.weight_decay
+    )
+
+
 def make_windows(config: RunConfig, dataset: Dataset) -> Windows:
     """The training and held-out windows of K+1 frames (App. B.4)."""
     return Windows(
@@ -215,15 +215,16 @@ def make_windows(config: RunConfig, dataset: Dataset) -> Windows:
     )
 
 
-def count_steps(config: RunConfig, windows: int) -> int:
+def count_steps(config: RunConfig, windows: int, processes: int = 1) -> int:
     """Optimiser steps: `steps`, or whole batches of `epochs` passes."""
-    if windows < config.train.batch_size:
-        raise UsageError(
-            f"{windows} training windows are fewer than one batch of {config.train.batch_size}; collect more"
-        )
+    batch_size = config.train.batch_size
+    if batch_size % processes:
+        raise UsageError(f"a batch of {batch_size} windows cannot be shared evenly by {processes} processes")
+    if windows < batch_size:
+        raise UsageError(f"{windows} training windows are fewer than one batch of {batch_size}; collect more")
     if config.train.steps is not None:
         return config.train.steps
-    return int(config.train.epochs * (windows // config.train.batch_size))
+    return int(config.train.epochs * (windows // batch_size))
 
 
 def learning_rate(config: RunConfig, step: int, total_steps: int) -> float:
@@ -235,85 +236,26 @@ def learning_rate(config: RunConfig, step: int, total_steps: int) -> float:
     return config.train.learning_rate * 0.5 * (1 + math.cos(math.pi * fraction))
 
 
-# --- monitors ---------------------------------------------------------------------------------------------------------
-
-
-def measure(model: WorldModel, losses: Losses, gradient_norm: float, rate: float) -> dict[str, float]:
-    """What tells a researcher early how a run is doing, from the step just made."""
-    latents = losses.latents.detach().float().flatten(0, 1)
-    spread = latents.std(dim=0)
-    metrics = {
-        "loss": losses.total.item(),
-        "prediction": losses.prediction.item(),
-        "sigreg": losses.sigreg.item(),
-        "gradient_norm": gradient_norm,
-        "learning_rate": rate,
-        "latent_std": spread.mean().item(),
-        "latent_std_min": spread.min().item(),
-        "effective_rank": effective_rank(latents),
-    }
-    if isinstance(model.transition, StateAffine):
-        metrics["sigma_max_base"] = _largest_singular_value(model.transition.base_matrix().detach().float())
-    return metrics
-
-
-def _largest_singular_value(matrix: Tensor) -> float:
-    """NaN for a matrix that is not finite, which `_require_finite` then reports."""
-    return float(torch.linalg.matrix_norm(matrix, 2)) if matrix.isfinite().all() else math.nan
-
-
-@torch.no_grad()
-def validate(model: WorldModel, windows: Windows, config: RunConfig, device: torch.device) -> dict[str, float]:
-    """One-step and rollout error on held-out windows, as the planner will see the model: in evaluation mode."""
-    was_training = model.training
-    model.eval()
-    rows = []
-    batch_size = min(config.train.batch_size, len(windows.validation))
-    for index in range(config.train.validation_batches):
-        batch = windows.batch(windows.validation_ids(index, batch_size))
-        latents = model.encode(torch.from_numpy(batch.frames).to(device))
-        conditions = model.condition(torch.from_numpy(batch.actions).to(device))
-        rows.append(
-            [float(prediction_loss(model, latents, conditions, objective)) for objective in ("one-step", "rollout")]
-        )
-    model.train(was_training)
-    one_step, rollout = np.mean(rows, axis=0).tolist()
-    return {"validation_one_step": one_step, "validation_rollout": rollout}
-
-
-class MetricsLog:
-    """RUN/metrics.jsonl: one line per measurement, cut back to the checkpoint that a resumed run starts from."""
-
-    def __init__(self, run: Path, done: int) -> None:
-        self.path = run / "metrics.jsonl"
-        kept = [row for row in durable.read_json_lines(self.path) if row["step"] <= done] if self.path.exists() else []
-        lines = [durable.json_line(row) for row in kept]
-        durable.write_text(self.path, "".join(lines))
-        self.warned = False
-
-    def write(self, step: int, metrics: dict[str, float]) -> None:
-        """Append, and warn once when the latents collapse."""
-        durable.append_json_line(self.path, {"step": step, **metrics})
-        if step > 1 and metrics["effective_rank"] < COLLAPSE_RANK and not self.warned:
-            self.warned = True
-            console.print(
-                f"warning: step {step}: the latents use {metrics['effective_rank']:.1f} dimensions; "
-                "they are collapsing. A larger --lambda or batch spreads them."
-            )
-
-
 # --- stopping and resuming --------------------------------------------------------------------------------------------
 
 
-def _resume(out: Path, model: WorldModel, optimizer: torch.optim.Optimizer, names: list[str], is_main: bool) -> int:
+def _resume(fabric: Any, out: Path, model: WorldModel, optimizer: torch.optim.Optimizer, names: list[str]) -> int:
     """Load the newest readable checkpoint and return its step; 0 if there is none yet."""
+    is_main = fabric.global_rank == 0
     newest = checkpoint.newest_readable(out, console.print if is_main else lambda _: None)
-    if newest is None:
-        return 0
-    info, weights, state = checkpoint.read_checkpoint(newest)
-    checkpoint.load_weights(model, weights, newest)
-    checkpoint.restore_optimizer(optimizer, names, state)
-    return info.step
+    done = 0
+    if newest is not None:
+        info, weights, state = checkpoint.read_checkpoint(newest)
+        checkpoint.load_weights(model, weights, newest)
+        checkpoint.restore_optimizer(optimizer, names, state)
+        done = info.step
+    main_done = fabric.broadcast(done)
+    if done != main_done:
+        raise UsageError(
+            f"{out}: process {fabric.global_rank} finds step {done} where process 0 finds {main_done}; "
+            "put the run on a disk that all nodes share"
+        )
+    return done
 
 
 def _save(
@@ -326,11 +268,14 @@ def _save(
     optimizer: torch.optim.Optimizer,
     names: list[str],
 ) -> Path:
+    weights = model.state_dict()
+    sick = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
+    if sick:
+        raise NonFiniteError(f"step {step}: {sick[0]} is not finite; not saved, the last checkpoint is intact")
     info = CheckpointInfo(
         checkpoint.FORMAT, step, config, dataset.world, dataset.sha256, metrics, checkpoint.package_versions()
     )
-    state = checkpoint.optimizer_tensors(optimizer, names)
-    return checkpoint.save(out, info, model.state_dict(), state, config.train.keep)
+    return checkpoint.save(out, info, weights, checkpoint.optimizer_tensors(optimizer, names), config.train.keep)
 
 
 def _run_info(config: RunConfig, dataset: Dataset, total_steps: int) -> RunInfo:
@@ -347,18 +292,19 @@ def _run_info(config: RunConfig, dataset: Dataset, total_steps: int) -> RunInfo:
 
 @dataclass
 class _Stop:
-    signal_number: int | None = None
+    signal_number: int = 0
+    """0 until a signal came."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def _finish_the_step() -> Iterator[_Stop]:
     """The first Ctrl-C or SIGTERM lets the step finish and be saved; a second Ctrl-C is obeyed at once."""
     stop = _Stop()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if stop.signal_number is not None and number == signal.SIGINT:
+        if stop.signal_number and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.signal_number = number
+        stop.signal_number = stop.signal_number or number
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,6 +1,7 @@
 """Training: steps are functions of their number, runs resume to the same bytes, sick runs stop."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -114,7 +115,7 @@ def test_a_diverging_run_stops_at_that_step_with_the_last_checkpoint_intact(tiny
 
 
 def test_a_collapsing_run_warns_once(tiny, dataset, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("saltwm.train.effective_rank", lambda latents: 1.5)
+    monkeypatch.setattr("saltwm.monitors.effective_rank", lambda latents: 1.5)
     train(tiny, dataset, tmp_path / "collapsing")
     assert capsys.readouterr().err.count("they are collapsing") == 1
 
@@ -126,7 +127,7 @@ def test_the_learning_rate_warms_up_and_follows_a_cosine_to_zero(tiny):
     assert rates[10] == 2.0
     assert rates[55] == pytest.approx(1.0)
     assert rates[-1] < 0.01
-    assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
+    assert all(a >= b for a, b in itertools.pairwise(rates[10:]))
 
 
 def test_epochs_count_whole_batches(tiny):

@@ -47,16 +47,24 @@ class Train:
     """Hold out whole episodes, or windows as the paper."""
     precision: str | None = None
     """Fabric precision: 32-true, bf16-mixed, ..."""
+    validate_every: int | None = None
+    """Steps between two measurements."""
+    save_every: int | None = None
+    """Steps between two checkpoints."""
     keep: int | None = None
     """Newest checkpoints to keep; the best is kept besides."""
     accelerator: str = "auto"
     """Fabric accelerator: auto, cpu, gpu, mps, ..."""
-    devices: int = 1
-    """Devices per node."""
-    strategy: str = "auto"
-    """Fabric strategy: auto, ddp, ..."""
+    devices: int | None = None
+    """Processes per node, one device each; default: 1, or what torchrun or Slurm started."""
+    strategy: Literal["auto", "ddp"] = "auto"
+    """ddp: one copy of the model per device, gradients averaged; auto: that if there is more than one."""
     num_nodes: int = 1
     """Nodes."""
+    timeout: float = 600.0
+    """Seconds that processes wait for one another before the run ends."""
+    log: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Also log there; metrics.jsonl and timing.jsonl are always written."""
     verify: Literal["full", "sizes"] = "full"
     """Check every hash of the dataset first, or only the files' sizes."""
     json: bool = False
@@ -65,11 +73,14 @@ class Train:
     def run(self) -> None:
         """Train and print."""
         from saltwm.data.store import Dataset
-        from saltwm.train import Devices, train
+        from saltwm.devices import Devices, is_main_process
+        from saltwm.train import train
 
         dataset = Dataset.open(self.dataset, verify=self.verify)
-        devices = Devices(self.accelerator, self.devices, self.strategy, self.num_nodes)
-        result = train(self.config(), dataset, self.out, devices)
+        devices = Devices(self.accelerator, self.devices, self.strategy, self.num_nodes, self.timeout)
+        result = train(self.config(), dataset, self.out, devices, self.log)
+        if not is_main_process():
+            return
         show(
             self.json,
             dataclasses.asdict(result),
@@ -93,6 +104,8 @@ class Train:
             seed=self.seed,
             split=self.split,
             precision=self.precision,
+            validate_every=self.validate_every,
+            save_every=self.save_every,
             keep=self.keep,
         )
         if self.epochs is not None and self.steps is None:

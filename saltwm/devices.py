@@ -1,0 +1,297 @@
+"""Where training runs: one process or many, started here or by torchrun or Slurm, on whatever Fabric finds.
+
+Fabric's own launcher kills the main process without a word when another one fails. Here every process is started,
+watched and ended by `together`, which says which one died; and on one machine nothing listens beyond 127.0.0.1.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, distributed
+
+from saltwm.errors import NonFiniteError, SaltError, Stopped, UsageError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+LOOPBACK = "127.0.0.1"
+GRACE_SECONDS = 20.0
+"""How long the main process may need to notice by itself that another one died."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Where to train; Fabric's words."""
+
+    accelerator: str = "auto"
+    devices: int | None = None
+    """Processes on each node; None: one, or as many as torchrun or Slurm started."""
+    strategy: Literal["auto", "ddp"] = "auto"
+    num_nodes: int = 1
+    timeout_seconds: float = 600.0
+    """How long processes wait for one another before the run ends."""
+
+
+class LostProcessError(SaltError):
+    """A training process died or stopped answering; the others ended."""
+
+
+def make_fabric(wanted: Devices, precision: str) -> "Fabric":
+    """Fabric before its launch: it knows its rank, nothing else has happened yet."""
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies import DDPStrategy
+
+    devices = _as_launched(wanted)
+    assert devices.devices is not None
+    if devices.devices < 1 or devices.num_nodes < 1:
+        raise UsageError(f"--devices {devices.devices} --num-nodes {devices.num_nodes}: each must be at least 1")
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every process that joins
+    strategy: Any = devices.strategy
+    if devices.devices * devices.num_nodes > 1 or strategy == "ddp":
+        # Statistics of batch normalisation are global, so every process holds the same buffers without being sent them.
+        strategy = DDPStrategy(timeout=timedelta(seconds=devices.timeout_seconds), forward_sync_buffers=False)
+    try:
+        return Fabric(
+            accelerator=devices.accelerator,
+            devices=devices.devices,
+            strategy=strategy,
+            num_nodes=devices.num_nodes,
+            precision=precision,  # type: ignore[arg-type]
+        )
+    except (ValueError, RuntimeError) as error:  # an unknown word, or an accelerator that this machine lacks
+        raise UsageError(f"cannot train there: {str(error).splitlines()[0]}; see: saltwm doctor") from error
+
+
+def _as_launched(devices: Devices) -> Devices:
+    """With the counts of torchrun or Slurm where they are not given."""
+    if devices.devices is not None:
+        return devices
+    from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+
+    if TorchElasticEnvironment.detect():
+        local = int(os.environ["LOCAL_WORLD_SIZE"])
+        return replace(devices, devices=local, num_nodes=int(os.environ["WORLD_SIZE"]) // local)
+    if SLURMEnvironment.detect() and "SLURM_NTASKS_PER_NODE" in os.environ:
+        nodes = int(os.environ.get("SLURM_NNODES", devices.num_nodes))
+        return replace(devices, devices=int(os.environ["SLURM_NTASKS_PER_NODE"]), num_nodes=nodes)
+    return replace(devices, devices=1)
+
+
+# --- many processes --------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def together(fabric: "Fabric", wanted: Devices) -> Iterator[None]:
+    """Inside, all processes run and are connected; LostProcessError, naming which, if one of them goes away."""
+    environment = getattr(fabric.strategy, "cluster_environment", None)
+    if environment is None:
+        fabric.launch()
+        yield
+        return
+    if environment.creates_processes_externally:
+        with _agreed_ends_are_quiet(fabric), _lost_processes_named(fabric, None):
+            if "SALTWM_SIBLING" in os.environ:
+                _connect_to_main(fabric, wanted)
+            fabric.launch()
+            yield
+        return
+    with _siblings(fabric, wanted) as siblings, _lost_processes_named(fabric, siblings):
+        fabric.launch()
+        yield
+
+
+class Siblings:
+    """The other processes of this machine, started by this one; a thread watches them."""
+
+    def __init__(self, processes: dict[int, "subprocess.Popen[bytes]"], grace_seconds: float = GRACE_SECONDS) -> None:
+        self.processes = processes
+        self._grace_seconds = grace_seconds
+        self._ending = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True, name="watch training processes")
+        self._watcher.start()
+
+    def dead(self, wait_seconds: float = 0.0) -> str | None:
+        """'process 1 was killed by SIGKILL' for the first that ended badly, waiting so long for one; None if none."""
+        until = time.monotonic() + wait_seconds
+        while True:
+            for rank, process in self.processes.items():
+                code = process.poll()
+                if code:
+                    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+                    return f"process {rank} {how}"
+            if time.monotonic() >= until:
+                return None
+            time.sleep(0.05)
+
+    def _watch(self) -> None:
+        """End this process if it does not notice by itself: it may wait for a connection, or inside a driver."""
+        while not self._ending.wait(0.5):
+            dead = self.dead()
+            if dead and not self._ending.wait(self._grace_seconds):
+                print(f"saltwm: {_lost(dead)}", file=sys.stderr, flush=True)
+                os._exit(LostProcessError.exit_code)
+
+    def end(self) -> None:
+        """Wait for those that are finishing, then end the others."""
+        self._ending.set()
+        until = time.monotonic() + 5.0
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()  # a stopped process, or one inside a driver, does not answer to less
+                process.wait()
+
+
+@contextlib.contextmanager
+def _siblings(fabric: "Fabric", wanted: Devices) -> Iterator[Siblings]:
+    """Start this command again for the other ranks of this node, and connect."""
+    strategy: Any = fabric.strategy
+    local = wanted.num_nodes == 1
+    environment = {"LOCAL_RANK": "0", "WORLD_SIZE": str(fabric.world_size)}
+    listener = None
+    if local:
+        listener = socket.create_server((LOOPBACK, 0))
+        port = str(listener.getsockname()[1])
+        environment |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": port, "SALTWM_SIBLING": "1", **_loopback_only()}
+    with _environment(environment):
+        siblings = Siblings(
+            {
+                strategy.node_rank * strategy.num_processes + rank: subprocess.Popen(
+                    _this_command(), env={**os.environ, "LOCAL_RANK": str(rank)}
+                )
+                for rank in range(1, strategy.num_processes)
+            }
+        )
+        try:
+            if listener is not None:
+                _connect_siblings(listener, fabric.world_size, wanted)
+            yield siblings
+        finally:
+            if distributed.is_initialized():
+                distributed.destroy_process_group()
+            siblings.end()
+
+
+def _connect_siblings(listener: socket.socket, processes: int, wanted: Devices) -> None:
+    """The main process's side; Fabric would listen on every network interface."""
+    port = listener.getsockname()[1]
+    timeout = timedelta(seconds=wanted.timeout_seconds)
+    store = distributed.TCPStore(
+        LOOPBACK, port, processes, is_master=True, timeout=timeout, master_listen_fd=listener.detach()
+    )
+    distributed.init_process_group(store=store, rank=0, world_size=processes, timeout=timeout)
+
+
+def _connect_to_main(fabric: "Fabric", wanted: Devices) -> None:
+    """The other processes' side."""
+    timeout = timedelta(seconds=wanted.timeout_seconds)
+    port = int(os.environ["MASTER_PORT"])
+    store = distributed.TCPStore(LOOPBACK, port, fabric.world_size, is_master=False, timeout=timeout)
+    distributed.init_process_group(store=store, rank=fabric.global_rank, world_size=fabric.world_size, timeout=timeout)
+
+
+def _loopback_only() -> dict[str, str]:
+    """Gloo's word for the interface to use, unless the user chose one."""
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return {}
+    return {"GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo"}
+
+
+def _this_command() -> list[str]:
+    """The command line that started this process."""
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None:  # python -m saltwm
+        return [sys.executable, "-m", main.__spec__.name, *sys.argv[1:]]
+    return [sys.executable, os.path.abspath(sys.argv[0]), *sys.argv[1:]]
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """os.environ with these values, and as before afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _agreed_ends_are_quiet(fabric: "Fabric") -> Iterator[None]:
+    """A stop or a divergence ends all processes at the same step; process 0 reports it, the others just leave."""
+    try:
+        yield
+    except (NonFiniteError, Stopped):
+        if fabric.global_rank == 0:
+            raise
+        sys.exit(0)
+
+
+@contextlib.contextmanager
+def _lost_processes_named(fabric: "Fabric", siblings: Siblings | None) -> Iterator[None]:
+    """Turn the errors of a broken or silent connection into one line that says what happened."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        if not isinstance(error, distributed.DistError) and not any(w in text for w in ("gloo", "NCCL", "TCPStore")):
+            raise
+        if fabric.global_rank != 0:
+            raise LostProcessError(f"process {fabric.global_rank} lost the others and ends") from error
+        dead = siblings.dead(wait_seconds=2.0) if siblings else None
+        silent = "a process stopped answering" if "imed out" in text else "the connection to a process broke"
+        raise LostProcessError(_lost(dead or silent)) from error
+
+
+def _lost(what: str) -> str:
+    return f"{what}, so training ended; what was saved is intact, the same command goes on from there"
+
+
+def mean_over_processes(fabric: "Fabric", values: Tensor) -> list[float]:
+    """The mean of every process's values [n], known to all of them."""
+    if fabric.world_size > 1:
+        distributed.all_reduce(values)
+    return (values / fabric.world_size).tolist()
+
+
+def gather_batch(fabric: "Fabric", share: Tensor) -> Tensor:
+    """The global batch from every process's equal share of it: [B, ...] -> [processes * B, ...]."""
+    if fabric.world_size == 1:
+        return share
+    shares = [torch.empty_like(share) for _ in range(fabric.world_size)]
+    distributed.all_gather(shares, share.contiguous())
+    return torch.cat(shares)
+
+
+def largest_over_processes(fabric: "Fabric", value: int) -> int:
+    """The largest of every process's values, known to all of them."""
+    if fabric.world_size == 1:
+        return value
+    largest = torch.tensor(value, device=fabric.device)
+    distributed.all_reduce(largest, op=distributed.ReduceOp.MAX)
+    return int(largest)
+
+
+def is_main_process() -> bool:
+    """Whether this is process 0, which alone writes and prints."""
+    from lightning_fabric.utilities import rank_zero_only
+
+    return getattr(rank_zero_only, "rank", 0) == 0
