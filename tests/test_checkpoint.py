@@ -290,6 +290,14 @@ def test_a_checkpoint_that_describes_an_absurd_model_is_refused_at_once(case, tm
     assert time.process_time() - started < 1
 
 
+@pytest.mark.parametrize("spectral", [True, False])
+def test_a_blueprint_has_the_names_and_sizes_of_the_model(spectral, tmp_path):
+    config = dataclasses.replace(SMALL, affine=dataclasses.replace(SMALL.affine, spectral=spectral))
+    expected, found = small_model(config).state_dict(), checkpoint.blueprint(config, WORLD, 99, tmp_path)
+    assert {name: tensor.shape for name, tensor in found.items()} == {k: v.shape for k, v in expected.items()}
+    assert all(tensor.is_meta for tensor in found.values())
+
+
 def test_the_card_says_what_it_is_and_what_it_was_trained_on(tmp_path):
     checkpoint.start_run(tmp_path, run_info())
     save(tmp_path, 5, validation_rollout=0.25)

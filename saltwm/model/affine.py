@@ -34,7 +34,7 @@ class StateAffine(Transition):
             self.W_v = nn.Parameter(torch.zeros(dim, dim))
             self.s = nn.Parameter(torch.full((dim,), INITIAL_S))
         else:
-            self.A_free = nn.Parameter(math.tanh(INITIAL_S) * torch.eye(dim))
+            self.A_free = nn.Parameter(torch.zeros(dim, dim).fill_diagonal_(math.tanh(INITIAL_S)))
         if modes:
             self.W_g = nn.Linear(condition_dim, modes, bias=False)
             nn.init.uniform_(self.W_g.weight, -(condition_dim**-0.5), condition_dim**-0.5)

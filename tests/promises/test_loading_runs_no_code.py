@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from hostile_files import edit_json, object_array, pickled, rehash, rehash_dataset
-from public_files import PublicModel, config_json, write_public
+from public_files import config_json, write_public
 from small_runs import write_run
 
 import saltwm
@@ -118,7 +118,7 @@ def pickle_as_public_weights(place, canary):
 def target_in_public_config(place, canary):
     config = config_json("salt")
     config["encoder"] = {"_target_": "os.mkdir", "_args_": [str(canary)]}
-    write_public(place / "public", PublicModel("salt").state_dict(), config)
+    write_public(place / "public", {}, config)
     return lambda: import_weights(place / "public", "two-room", Dataset.open(place / "data"), place / "imported")
 
 

@@ -1,0 +1,223 @@
+"""P14: whatever stands in a file, its parser answers with a SaltError or a valid result, and at once.
+
+Where hashes protect a file they are made to fit again, so that it is the parser that is tried.
+"""
+
+import json
+import random
+import shutil
+import struct
+import time
+from pathlib import Path
+
+import pytest
+from hostile_files import rehash
+from public_files import config_json
+from small_runs import WORLD, write_run
+
+import saltwm
+from saltwm import checkpoint, durable
+from saltwm.config import CLEAN_PROTOCOL, to_plain, write_config
+from saltwm.errors import SaltError
+from saltwm.evaluation.tasks import read_tasks, write_tasks
+from saltwm.records import EpisodeRecord, Evaluation, PlanRecord, Rate, Task, TaskSet, read_cell
+from saltwm.weights.config_json import read_stated
+
+QUICK, FULL = 60, 2000
+
+# --- mutations ------------------------------------------------------------------------------------------------------
+
+ODD_VALUES = (
+    *(None, True, False, 0, -1, 1, 7, 2**31, 2**63, 10**30, -(10**400)),
+    *(0.5, -0.0, 1e308, 5e-324, "", "salt", "../../etc/passwd", "\x00", "\ud800", "é" * 3000),
+    *([], {}, [[]], {"": None}, [1] * 1000, {"_target_": "os.system"}, {"a": {"a": {"a": {}}}}),
+)
+RAW_VALUES = ("NaN", "Infinity", "-Infinity", "1e999", "01", '"\\u12"', "[" * 3000, '{"a":' * 990 + "1" + "}" * 990, "")
+
+
+def mutate_bytes(data, rng):
+    """One of the ways in which disks, transfers and editors break files."""
+    data = bytearray(data)
+    start = rng.randrange(len(data) + 1)
+    stop = min(len(data), start + rng.choice((1, 4, 64, 5000)))
+    kind = rng.randrange(7)
+    if kind == 0:
+        for _ in range(rng.choice((1, 3, 30))):
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        del data[start:]
+    elif kind == 2:
+        del data[start:stop]
+    elif kind == 3:
+        data[start:start] = rng.randbytes(rng.choice((1, 8, 200)))
+    elif kind == 4:
+        data[start:start] = data[start:stop]
+    elif kind == 5:
+        data[start:stop] = bytes(stop - start)
+    else:
+        data = bytearray(rng.randbytes(rng.choice((0, 1, 8, 1000))))
+    return bytes(data)
+
+
+def mutate_json(value, rng):
+    """The text of a JSON value with one place in it changed, lost, added or doubled."""
+    places = list(_places(value))
+    holder, key = rng.choice(places)
+    kind = rng.randrange(5)
+    if kind == 0:
+        del holder[key]
+    elif kind == 1 and isinstance(holder, dict):
+        holder[rng.choice(("", "_target_", "extra", str(key).upper()))] = rng.choice(ODD_VALUES)
+    elif kind == 2:
+        other, place = rng.choice(places)
+        holder[key] = json.loads(json.dumps(other[place]))
+    elif kind == 3:
+        holder[key] = "@raw@"
+        return json.dumps(value).replace('"@raw@"', rng.choice(RAW_VALUES))
+    else:
+        holder[key] = rng.choice(ODD_VALUES)
+    return json.dumps(value)
+
+
+def _places(value):
+    """(container, key) of every value below this one."""
+    for key, child in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        yield value, key
+        if isinstance(child, dict | list):
+            yield from _places(child)
+
+
+def mutate_json_file(data, rng):
+    if rng.random() < 0.4:
+        return mutate_bytes(data, rng)
+    return mutate_json(json.loads(data), rng).encode()
+
+
+def mutate_json_lines(data, rng):
+    lines = data.decode().splitlines()
+    if rng.random() < 0.4:
+        return mutate_bytes(data, rng)
+    number = rng.randrange(len(lines))
+    lines[number] = mutate_json(json.loads(lines[number]), rng)
+    return ("\n".join(lines) + "\n").encode()
+
+
+def mutate_safetensors(data, rng):
+    """Bytes, the length of the header, or one place in the header."""
+    length = struct.unpack("<Q", data[:8])[0]
+    kind = rng.randrange(3)
+    if kind == 0:
+        return mutate_bytes(data, rng)
+    if kind == 1:
+        return struct.pack("<Q", rng.choice((0, 1, length - 1, length + 1, 2**40, 2**64 - 1))) + data[8:]
+    header = mutate_json(json.loads(data[8 : 8 + length]), rng).encode()
+    return struct.pack("<Q", len(header)) + header + data[8 + length :]
+
+
+# --- kinds of file --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """One valid file of each kind, in the place where its reader looks for it."""
+    folder = tmp_path_factory.mktemp("files")
+    write_run(folder / "run")
+    state = (1.0, 2.5)
+    tasks = tuple(Task(index, index, 3, state, (4.0, 5.0), 3.5) for index in range(3))
+    write_tasks(folder / "tasks.json", TaskSet(WORLD, CLEAN_PROTOCOL, 1, "a" * 64, 9, 1, 2, tasks))
+    episodes = [
+        EpisodeRecord(
+            index, index > 0, 7 if index else None, 9, "reached", 3.5, 0.5, 0.4, (PlanRecord(0, (0.5, 0.25)),)
+        )
+        for index in range(3)
+    ]
+    (folder / "episodes.jsonl").write_text("".join(durable.json_line(to_plain(episode)) for episode in episodes))
+    common = {"environment": "two-room", "method": "salt", "protocol": "clean", "horizon_blocks": 5, "seed": 1}
+    write_config(
+        folder / "evaluation.json",
+        Evaluation(
+            **common,
+            planner={"kind": "cem", "candidates": 300},
+            tasks_file="tasks.json",
+            tasks_sha256="b" * 64,
+            checkpoint=None,
+            checkpoint_sha256=None,
+            success=Rate(2, 3, 0.1, 0.9),
+            median_steps_to_success=7.0,
+            seconds=1.5,
+        ),
+    )
+    durable.write_json(folder / "config.json", config_json("lewm"))
+    return folder
+
+
+STEP = Path("run") / "checkpoints" / "step-000000"
+
+
+def load_rehashed(folder):
+    rehash(folder / STEP)
+    saltwm.load(folder / STEP)
+
+
+KINDS = {  # file, how it is mutated, how it is read
+    "run.json": ("run/run.json", mutate_json_file, lambda folder: checkpoint.read_run(folder / "run")),
+    "checkpoint.json": (STEP / "checkpoint.json", mutate_json_file, load_rehashed),
+    "manifest.json": (STEP / "manifest.json", mutate_json_file, lambda folder: saltwm.load(folder / STEP)),
+    "weights.safetensors": (STEP / "weights.safetensors", mutate_safetensors, load_rehashed),
+    "tasks.json": ("tasks.json", mutate_json_file, lambda folder: read_tasks(folder / "tasks.json")),
+    "evaluation.json": ("evaluation.json", mutate_json_file, read_cell),
+    "episodes.jsonl": ("episodes.jsonl", mutate_json_lines, read_cell),
+    "config.json": ("config.json", mutate_json_file, lambda folder: read_stated(folder / "config.json")),
+}
+
+
+def try_mutations(kind, count, files, tmp_path):
+    """The number of mutations that were refused; any other exception, or a second of work, fails the test."""
+    name, mutate, read = KINDS[kind]
+    folder = tmp_path / "files"
+    shutil.copytree(files, folder)
+    original = (folder / name).read_bytes()
+    read(folder)  # unharmed, it is read
+    refused = 0
+    for number in range(count):
+        (folder / name).write_bytes(mutate(original, random.Random(f"{kind} {number}")))
+        started = time.process_time()
+        refusal = refusal_of(read, folder, f"{kind}: mutation {number}")
+        assert time.process_time() - started < 1, f"{kind}: mutation {number} took too long"
+        assert "\n" not in refusal, f"{kind}: mutation {number}: more than one line: {refusal}"
+        refused += bool(refusal)
+    return refused
+
+
+def refusal_of(read, folder, what):
+    """What the reader says, or nothing if it reads a valid result; any exception of another kind fails the test."""
+    try:
+        read(folder)
+    except SaltError as error:
+        return str(error)
+    except Exception as error:
+        raise AssertionError(f"{what} escaped as {error!r:.300}") from error
+    return ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mutated_files_are_refused_or_valid_and_never_hang(kind, files, tmp_path):
+    assert try_mutations(kind, QUICK, files, tmp_path) > QUICK // 4  # the mutations do bite
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_thousand_mutations_of_each_kind(kind, files, tmp_path):
+    assert try_mutations(kind, FULL, files, tmp_path) > FULL // 4
+
+
+def test_a_reader_that_trusts_its_file_does_not_survive(files, tmp_path, monkeypatch):
+    """The control: the same mutations, read by code that takes the file at its word."""
+
+    def trusting(folder):
+        info = json.loads((folder / "run" / "run.json").read_text())
+        return info["run"]["model"]["encoder"]["width"] // info["run"]["model"]["encoder"]["heads"]
+
+    monkeypatch.setitem(KINDS, "run.json", ("run/run.json", mutate_json_file, trusting))
+    with pytest.raises(AssertionError, match=r"run.json: mutation \d+ escaped"):
+        try_mutations("run.json", QUICK, files, tmp_path)
