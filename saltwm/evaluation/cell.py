@@ -4,11 +4,9 @@ A worker does a chunk of tasks at a time with one thread, so that records are th
 workers. Finished chunks are kept beside the result until all are there; a lost worker costs a retry of its chunk.
 """
 
-import functools
 import shutil
 import time
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,20 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saltwm import durable
-from saltwm.config import PlannerConfig, from_plain, read_config, to_plain, write_config
-from saltwm.data.store import Dataset
-from saltwm.envs import make_env
-from saltwm.envs.base import PlanningEnv
-from saltwm.errors import DamagedError, MismatchError, SaltError
+from saltwm.config import read_config, to_plain, write_config
+from saltwm.errors import MismatchError, SaltError
+from saltwm.evaluation.chunks import TASKS_PER_CHUNK, Job, chunk_writer, read_chunk, surroundings
 from saltwm.evaluation.pictures import film
-from saltwm.evaluation.rollout import Look, Outcome, drawn, run_tasks, stored
+from saltwm.evaluation.rollout import Outcome, run_tasks
 from saltwm.evaluation.statistics import wilson
-from saltwm.planning.agent import Agent, Policy, RandomPolicy
+from saltwm.planning.policy import Policy
 from saltwm.progress import console, progress
-from saltwm.records import EpisodeRecord, Evaluation, TaskSet, read_cell, read_tasks
-from saltwm.workers import Report, Work, Workers
+from saltwm.records import Evaluation, TaskSet, read_tasks
+from saltwm.workers import Workers
 
-TASKS_PER_CHUNK = 5
 RETRIES = 2
 """How often a chunk is tried again after its worker was lost."""
 CHUNK_SECONDS = 3600.0
@@ -38,28 +33,9 @@ CHUNK_SECONDS = 3600.0
 _PATHS = ("tasks_file", "checkpoint", "dataset")
 
 
-@dataclass(frozen=True)
-class Job:
-    """Everything that decides an evaluation; two jobs that differ in paths alone give equal records."""
-
-    method: str
-    tasks_file: str
-    tasks_sha256: str
-    dataset: str | None
-    """Dataset whose frames show starts and goals, where they are not pictures that our renderer would draw."""
-    checkpoint: str | None
-    """Checkpoint directory, or None for a policy without a model."""
-    checkpoint_sha256: str | None
-    planner: PlannerConfig | None
-    horizon_blocks: int
-    frameskip: int
-    history_frames: int
-    seed: int
-
-
 def evaluation_workers(count: int) -> Workers:
     """Processes for `evaluate`, to be shared by all cells of a suite: each imports torch once."""
-    return Workers(count, _chunk_writer, item_seconds=CHUNK_SECONDS)
+    return Workers(count, chunk_writer, item_seconds=CHUNK_SECONDS)
 
 
 def evaluate(job: Job, out: Path, pool: Workers, *, pictures: int = 4) -> Evaluation:
@@ -81,7 +57,7 @@ def evaluate_here(job: Job, policy: Policy, out: Path, *, pictures: int = 4) -> 
         _clear(out)
         started = time.perf_counter()
         tasks = read_tasks(Path(job.tasks_file))
-        env, look = _surroundings(job, tasks)
+        env, look = surroundings(job, tasks)
         outcomes = []
         with progress(f"evaluate {job.method}", len(tasks.tasks)) as advance:
             for start in range(0, len(tasks.tasks), TASKS_PER_CHUNK):
@@ -89,48 +65,6 @@ def evaluate_here(job: Job, policy: Policy, out: Path, *, pictures: int = 4) -> 
                 outcomes += run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look)
                 advance(len(chunk))
         return _publish(job, tasks, outcomes, out, pictures, time.perf_counter() - started)
-
-
-def make_policy(job: Job, tasks: TaskSet, env: PlanningEnv) -> Policy:
-    """The agent or random policy that the job names."""
-    low, high = env.action_space.low, env.action_space.high
-    if job.checkpoint is None:
-        return RandomPolicy(low, high, steps=job.horizon_blocks * job.frameskip, seed=job.seed)
-    from saltwm.checkpoint import load
-
-    bounds = {"action_low": low, "action_high": high} if tasks.protocol.bound_actions else {}
-    return Agent(
-        load(job.checkpoint, world=tasks.world),
-        job.planner,
-        horizon_blocks=job.horizon_blocks,
-        history_frames=job.history_frames,
-        seed=job.seed,
-        **bounds,
-    )
-
-
-def run_one(job: Job, task: int) -> tuple[TaskSet, Outcome]:
-    """One task of the job in this process, with the outcome that an evaluation records for it."""
-    tasks = read_tasks(Path(job.tasks_file))
-    if not 0 <= task < len(tasks.tasks):
-        raise SaltError(f"{job.tasks_file}: no task {task}; it has tasks 0 to {len(tasks.tasks) - 1}")
-    env, look = _surroundings(job, tasks)
-    policy = make_policy(job, tasks, env)
-    return tasks, run_tasks(env, tasks.protocol, [tasks.tasks[task]], policy, job.frameskip, look)[0]
-
-
-def _surroundings(job: Job, tasks: TaskSet) -> tuple[PlanningEnv, Look]:
-    """The environment of the tasks, and where the pictures of their starts and goals come from."""
-    world = tasks.world
-    env = make_env(
-        world.environment, variant=tasks.protocol.variant, image_size=world.image_size, render_quality=world.render
-    )
-    if job.dataset is None:
-        return env, drawn(env)
-    dataset = Dataset.open(job.dataset, verify="sizes")
-    if dataset.sha256 != tasks.dataset_sha256:
-        raise MismatchError(f"{job.dataset}: not the dataset that the tasks of {job.tasks_file} were drawn from")
-    return env, stored(dataset, tasks.protocol.goal_offset_steps)
 
 
 # --- whose folder it is ----------------------------------------------------------------------------------------------
@@ -184,48 +118,13 @@ def _run_chunks(job: Job, count: int, directory: Path, pool: Workers) -> list[Ou
                     losses[start] += 1
                     _say_loss(start, losses[start], event.why)
                     todo.append(start)
-    return [outcome for file in files.values() for outcome in _read_chunk(file)]
+    return [outcome for file in files.values() for outcome in read_chunk(file)]
 
 
 def _say_loss(start: int, losses: int, why: str) -> None:
     if losses > RETRIES:
         raise SaltError(f"tasks {start}...: their worker {why}, {losses} times in a row; is memory short?")
     console.print(f"a worker {why}; its tasks are tried again", highlight=False, soft_wrap=True)
-
-
-def _chunk_writer() -> Work:
-    """In a worker: what runs one chunk of a job and writes its outcomes. The last job's model stays loaded."""
-    import torch
-
-    torch.set_num_threads(1)
-    prepare = functools.lru_cache(maxsize=1)(_prepare)
-
-    def work(item: tuple[Job, int, Path], report: Report) -> None:
-        job, start, file = item
-        tasks, env, look, policy = prepare(job)
-        chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
-        outcomes = run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look)
-        durable.write_json(file, [_plain(outcome) for outcome in outcomes])
-
-    return work
-
-
-def _prepare(job: Job) -> tuple[TaskSet, PlanningEnv, Look, Policy]:
-    tasks = read_tasks(Path(job.tasks_file))
-    env, look = _surroundings(job, tasks)
-    return tasks, env, look, make_policy(job, tasks, env)
-
-
-def _plain(outcome: Outcome) -> dict[str, Any]:
-    return {"record": to_plain(outcome.record), "actions": outcome.actions.tolist()}
-
-
-def _read_chunk(path: Path) -> list[Outcome]:
-    def outcome(row: dict[str, Any]) -> Outcome:
-        actions: NDArray[np.float32] = np.array(row["actions"], np.float32)
-        return Outcome(from_plain(EpisodeRecord, row["record"], str(path)), actions)
-
-    return [outcome(row) for row in durable.read_json(path)]
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
@@ -263,22 +162,3 @@ def _publish(job: Job, tasks: TaskSet, outcomes: list[Outcome], out: Path, pictu
 def _save_array(array: NDArray[np.float32], path: Path) -> None:
     with open(path, "wb") as file:  # a name would be given the ending .npy
         np.save(file, array, allow_pickle=False)
-
-
-def read_outcomes(folder: Path) -> list[Outcome]:
-    """The episodes of a finished cell with their actions; DamagedError if the two do not fit."""
-    episodes = read_cell(folder).episodes
-    path = folder / "actions.npy"
-    try:
-        actions = np.load(path, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise DamagedError(f"{path}: missing; evaluate again into an empty folder") from error
-    except (ValueError, OSError, EOFError) as error:
-        raise DamagedError(f"{path}: not an array of actions ({error})") from error
-    ends = np.cumsum([episode.steps_taken for episode in episodes])
-    if actions.ndim != 2 or actions.dtype != np.float32 or len(actions) != ends[-1]:
-        raise DamagedError(
-            f"{path}: expected float32 actions of {ends[-1]} steps, found {actions.dtype} {actions.shape}"
-        )
-    parts = np.split(actions, ends[:-1])
-    return [Outcome(episode, part) for episode, part in zip(episodes, parts, strict=True)]

@@ -10,11 +10,12 @@ from saltwm.data.store import Dataset
 from saltwm.data.windows import held_out_episodes
 from saltwm.diagnostics.anatomy import write_anatomies
 from saltwm.errors import MismatchError, UsageError
-from saltwm.evaluation.cell import Job, evaluate, evaluate_here, evaluation_workers
+from saltwm.evaluation.cell import evaluate, evaluate_here, evaluation_workers
+from saltwm.evaluation.chunks import Job
 from saltwm.evaluation.protocols import DEFAULT_TASKS, protocol_for
 from saltwm.evaluation.statistics import write_comparisons
 from saltwm.evaluation.tasks import choose_tasks, write_tasks
-from saltwm.planning.agent import Policy
+from saltwm.planning.policy import Policy
 from saltwm.records import Evaluation
 
 DEFAULT_FRAMESKIP = 5

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from saltwm.config import ProtocolConfig
 from saltwm.data.store import Dataset
 from saltwm.envs.base import Frame, PlanningEnv, State
-from saltwm.planning.agent import Decision, Policy, View
+from saltwm.planning.policy import Decision, Policy, View
 from saltwm.records import EpisodeRecord, PlanRecord, Task
 
 

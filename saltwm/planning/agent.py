@@ -3,11 +3,10 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from saltwm.config import CEMConfig, PlannerConfig
 from saltwm.errors import UsageError
@@ -15,46 +14,9 @@ from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds
 from saltwm.planning.costs import Situation
 from saltwm.planning.planners import plan
-from saltwm.rng import Key, stream, torch_stream
+from saltwm.planning.policy import Actions, Decision, Frames, View
+from saltwm.rng import Key, torch_stream
 from saltwm.shapes import check
-
-Frames = NDArray[np.uint8]
-Actions = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class View:
-    """What an agent sees of N tasks when it decides."""
-
-    frames: Frames
-    """[N, W, H, W, 3] the newest last, one frame per action block."""
-    past_blocks: Actions
-    """[N, W-1, frameskip * A] raw action blocks executed between them."""
-    goals: Frames
-    """[N, H, W, 3]"""
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Raw actions to execute before the next look, and how planning went."""
-
-    actions: Actions
-    """[N, steps, A]"""
-    elite_costs: NDArray[np.float64]
-    """[N, iterations]; no columns if nothing was optimised."""
-
-
-class Policy(Protocol):
-    """Anything that can be evaluated: it is asked once per task and replanning."""
-
-    @property
-    def window(self) -> int:
-        """Frames of history it wants to see, at most."""
-        ...
-
-    def decide(self, view: View, keys: Sequence[tuple[Key, ...]]) -> Decision:
-        """The next actions of each task; `keys` name the tasks' random streams."""
-        ...
 
 
 class Agent:
@@ -171,20 +133,3 @@ class _Episode:
     queue: deque[Actions] = field(default_factory=deque)
     """Planned actions that were not taken yet."""
     taken: list[Actions] = field(default_factory=list)
-
-
-class RandomPolicy:
-    """Uniform actions: the row that every table needs."""
-
-    window = 1
-
-    def __init__(self, low: ArrayLike, high: ArrayLike, *, steps: int, seed: int = 0) -> None:
-        self.low, self.high = np.asarray(low, np.float32), np.asarray(high, np.float32)
-        self.steps = steps
-        self.seed = seed
-
-    def decide(self, view: View, keys: Sequence[tuple[Key, ...]]) -> Decision:
-        """`steps` uniform actions for each task."""
-        shape = (self.steps, len(self.low))
-        actions = [stream(self.seed, "random-policy", *key).uniform(self.low, self.high, shape) for key in keys]
-        return Decision(np.stack(actions).astype(np.float32), np.empty((len(keys), 0)))

@@ -15,8 +15,9 @@ from saltwm import durable
 from saltwm.config import CEMConfig
 from saltwm.errors import DamagedError, MismatchError, SaltError, UsageError
 from saltwm.evaluation import cell as cells
+from saltwm.evaluation.chunks import read_outcomes
 from saltwm.evaluation.evaluate import Request, evaluate_policy, evaluate_run, make_job
-from saltwm.planning.agent import Decision
+from saltwm.planning.policy import Decision
 from saltwm.records import read_cell, read_tasks
 
 FAST = CEMConfig(candidates=12, iterations=2, elites=4)
@@ -145,16 +146,16 @@ def test_a_chunk_that_keeps_killing_its_worker_ends_the_evaluation(capsys):
 
 def test_recorded_actions_come_back_with_their_episodes_and_damage_is_told(undisturbed, tmp_path):
     folder = shutil.copytree(undisturbed / "evaluations" / "two-room-salt-paper-seed1", tmp_path / "cell")
-    outcomes = cells.read_outcomes(folder)
+    outcomes = read_outcomes(folder)
     assert [len(outcome.actions) for outcome in outcomes] == [outcome.record.steps_taken for outcome in outcomes]
     data = (folder / "actions.npy").read_bytes()
     np.save(folder / "actions.npy", outcomes[0].actions)
     with pytest.raises(DamagedError, match="expected float32 actions of"):
-        cells.read_outcomes(folder)
+        read_outcomes(folder)
     for bad in (data[:20], b"not an array", data[:-8]):
         (folder / "actions.npy").write_bytes(bad)
         with pytest.raises(DamagedError, match="not an array of actions"):
-            cells.read_outcomes(folder)
+            read_outcomes(folder)
 
 
 class Still:

@@ -8,7 +8,7 @@ import pytest
 from saltwm.config import PROTOCOLS
 from saltwm.envs import make_env
 from saltwm.evaluation.rollout import run_tasks
-from saltwm.planning.agent import Decision, RandomPolicy
+from saltwm.planning.policy import Decision, RandomPolicy
 from saltwm.records import Task
 
 CLEAN, PAPER = PROTOCOLS["clean"], PROTOCOLS["paper"]

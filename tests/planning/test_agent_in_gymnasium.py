@@ -10,7 +10,8 @@ from planning_models import SMALL, WORLD, shaken
 from saltwm.config import CEMConfig, GaussNewtonConfig
 from saltwm.envs import make_env
 from saltwm.errors import ShapeError, UsageError
-from saltwm.planning.agent import Agent, View
+from saltwm.planning.agent import Agent
+from saltwm.planning.policy import View
 
 QUICK = CEMConfig(20, 2, 5)
 

@@ -9,8 +9,9 @@ from planning_models import SMALL, in_double, shaken, situation
 
 from saltwm.config import AffineConfig, CEMConfig
 from saltwm.errors import ShapeError
-from saltwm.planning.agent import Agent, RandomPolicy, View
+from saltwm.planning.agent import Agent
 from saltwm.planning.costs import FoldedAffine, Situation, rollout_cost, terminal_cost
+from saltwm.planning.policy import RandomPolicy, View
 
 
 @pytest.mark.parametrize(

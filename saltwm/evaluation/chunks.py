@@ -1,0 +1,146 @@
+"""What an evaluation worker does: a chunk of a job's tasks, run with one thread and written to a file.
+
+Imported by every worker, so it imports little: torch only where a model plans.
+"""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saltwm import durable
+from saltwm.config import PlannerConfig, from_plain, to_plain
+from saltwm.data.store import Dataset
+from saltwm.envs import make_env
+from saltwm.envs.base import PlanningEnv
+from saltwm.errors import DamagedError, MismatchError, UsageError
+from saltwm.evaluation.rollout import Look, Outcome, drawn, run_tasks, stored
+from saltwm.planning.policy import Policy, RandomPolicy
+from saltwm.records import EpisodeRecord, TaskSet, read_cell, read_tasks
+from saltwm.workers import Report, Work
+
+TASKS_PER_CHUNK = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that decides an evaluation; two jobs that differ in paths alone give equal records."""
+
+    method: str
+    tasks_file: str
+    tasks_sha256: str
+    dataset: str | None
+    """Dataset whose frames show starts and goals, where they are not pictures that our renderer would draw."""
+    checkpoint: str | None
+    """Checkpoint directory, or None for a policy without a model."""
+    checkpoint_sha256: str | None
+    planner: PlannerConfig | None
+    horizon_blocks: int
+    frameskip: int
+    history_frames: int
+    seed: int
+
+
+def chunk_writer() -> Work:
+    """In a worker: what runs one chunk of a job and writes its outcomes. The last job's model stays loaded."""
+    prepare = functools.lru_cache(maxsize=1)(_prepare)
+
+    def work(item: tuple[Job, int, Path], report: Report) -> None:
+        job, start, file = item
+        tasks, env, look, policy = prepare(job)
+        chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
+        outcomes = run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look)
+        durable.write_json(file, [_plain(outcome) for outcome in outcomes])
+
+    return work
+
+
+def run_one(job: Job, task: int) -> tuple[TaskSet, Outcome]:
+    """One task of the job in this process, with the outcome that an evaluation records for it."""
+    tasks = read_tasks(Path(job.tasks_file))
+    if not 0 <= task < len(tasks.tasks):
+        raise UsageError(f"{job.tasks_file}: no task {task}; it has tasks 0 to {len(tasks.tasks) - 1}")
+    env, look = surroundings(job, tasks)
+    policy = _make_policy(job, tasks, env)
+    return tasks, run_tasks(env, tasks.protocol, [tasks.tasks[task]], policy, job.frameskip, look)[0]
+
+
+def surroundings(job: Job, tasks: TaskSet) -> tuple[PlanningEnv, Look]:
+    """The environment of the tasks, and where the pictures of their starts and goals come from."""
+    world = tasks.world
+    env = make_env(
+        world.environment, variant=tasks.protocol.variant, image_size=world.image_size, render_quality=world.render
+    )
+    if job.dataset is None:
+        return env, drawn(env)
+    dataset = Dataset.open(job.dataset, verify="sizes")
+    if dataset.sha256 != tasks.dataset_sha256:
+        raise MismatchError(f"{job.dataset}: not the dataset that the tasks of {job.tasks_file} were drawn from")
+    return env, stored(dataset, tasks.protocol.goal_offset_steps)
+
+
+def _prepare(job: Job) -> tuple[TaskSet, PlanningEnv, Look, Policy]:
+    tasks = read_tasks(Path(job.tasks_file))
+    env, look = surroundings(job, tasks)
+    return tasks, env, look, _make_policy(job, tasks, env)
+
+
+def _make_policy(job: Job, tasks: TaskSet, env: PlanningEnv) -> Policy:
+    """The agent or random policy that the job names."""
+    low, high = env.action_space.low, env.action_space.high
+    if job.checkpoint is None:
+        return RandomPolicy(low, high, steps=job.horizon_blocks * job.frameskip, seed=job.seed)
+    import torch
+
+    from saltwm.checkpoint import load
+    from saltwm.planning.agent import Agent
+
+    torch.set_num_threads(1)  # faster where there is a worker per core, and results do not depend on their number
+    bounds = {"action_low": low, "action_high": high} if tasks.protocol.bound_actions else {}
+    return Agent(
+        load(job.checkpoint, world=tasks.world),
+        job.planner,
+        horizon_blocks=job.horizon_blocks,
+        history_frames=job.history_frames,
+        seed=job.seed,
+        **bounds,
+    )
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    return {"record": to_plain(outcome.record), "actions": outcome.actions.tolist()}
+
+
+def read_chunk(path: Path) -> list[Outcome]:
+    """The outcomes that a worker wrote."""
+
+    def outcome(row: dict[str, Any]) -> Outcome:
+        actions: NDArray[np.float32] = np.array(row["actions"], np.float32)
+        return Outcome(from_plain(EpisodeRecord, row["record"], str(path)), actions)
+
+    return [outcome(row) for row in durable.read_json(path)]
+
+
+def read_outcomes(folder: Path) -> list[Outcome]:
+    """The episodes of a finished cell with their actions; DamagedError if the two do not fit."""
+    episodes = read_cell(folder).episodes
+    path = folder / "actions.npy"
+    try:
+        actions = np.load(path, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DamagedError(f"{path}: missing; evaluate again into an empty folder") from error
+    except (ValueError, OSError, EOFError) as error:
+        raise DamagedError(f"{path}: not an array of actions ({error})") from error
+    ends = np.cumsum([episode.steps_taken for episode in episodes])
+    if actions.ndim != 2 or actions.dtype != np.float32 or len(actions) != ends[-1]:
+        raise DamagedError(
+            f"{path}: expected float32 actions of {ends[-1]} steps, found {actions.dtype} {actions.shape}"
+        )
+    parts = np.split(actions, ends[:-1])
+    return [Outcome(episode, part) for episode, part in zip(episodes, parts, strict=True)]
