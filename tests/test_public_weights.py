@@ -230,6 +230,11 @@ def test_tensors_that_do_not_fit_are_listed(models, refused):
     )
 
 
+def test_a_long_list_is_cut_and_says_so(models, refused):
+    extra = {f"surplus.{number:03d}": torch.zeros(1) for number in range(60)}
+    refused(DamagedError, r"surplus\.039 has no place; and 20 more$", state={**models["salt"].state_dict(), **extra})
+
+
 def test_the_same_tensor_in_two_spellings_is_refused(models, refused):
     state = dict(models["salt"].state_dict())
     state["predictor.C"] = state["predictor.N"]

@@ -54,8 +54,8 @@ def unwrap(loaded: Any) -> dict[Any, Any]:
 def plain_tensors(named: dict[Any, Any], memory: int) -> dict[str, Tensor]:
     """Dense copies on the CPU; a view may claim more elements than its file has bytes, so sizes are added up first."""
     for name, value in named.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise ValueError(f"{name!r:.80}: expected a tensor, found {type(value).__name__}")
+        if not isinstance(name, str) or not name.isprintable() or not isinstance(value, Tensor):
+            raise ValueError(f"{name!r:.80}: expected a named tensor, found {type(value).__name__}")
         if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
             raise ValueError(f"{name!r:.80}: not a dense tensor of numbers")
     total = sum(tensor.numel() * tensor.element_size() for tensor in named.values())

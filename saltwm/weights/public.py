@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 WEIGHTS_FILE = "weights.pt"
 SCALING_FILE = "action_scaling.json"
 IMPORT_FILE = "import.json"
+MOST_LISTED = 40
+"""Tensors that an error names."""
 ENVIRONMENT_NAMES = {"tworoom": "two-room", "tworooms": "two-room", "pusht": "push-t", "cube-single": "cube"}
 """What the public files call our environments, where it differs."""
 
@@ -128,9 +130,11 @@ def _require_all_fit(tensors: dict[str, Tensor], model: ModelConfig, world: Worl
         for name in (tensors.keys() & expected.keys()) - set(fitting)
     ]
     if problems:
+        listed = "; ".join(sorted(problems)[:MOST_LISTED])
+        more = f"; and {len(problems) - MOST_LISTED} more" if len(problems) > MOST_LISTED else ""
         raise DamagedError(
             f"{file}: {len(fitting)} of {len(tensors)} tensors fit a {model.model} model, which has {len(expected)}: "
-            f"{'; '.join(sorted(problems))}"
+            f"{listed}{more}"
         )
 
 
