@@ -9,7 +9,6 @@ Loading reads values into a structure that the code builds; no file can name cod
 
 import math
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -97,7 +96,7 @@ def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer:
     """Publish RUN/checkpoints/step-N, then remove what is older than the newest `keep` and not the best."""
     path = run / "checkpoints" / f"step-{info.step:06d}"
     if path.exists():
-        _discard(path)  # training came here again only because this one could not be read
+        durable.discard_directory(path)  # training came here again only because this one could not be read
     # As bytes, not with save_file, whose errors do not tell a full disk from anything else.
     files = {WEIGHTS_FILE: _to_bytes(weights), OPTIMIZER_FILE: _to_bytes(optimizer)}
     try:
@@ -124,7 +123,7 @@ def _prune(run: Path, keep: int) -> None:
     best = min(paths, key=_score)
     for path in paths[:-keep]:
         if path != best or _score(path) == math.inf:
-            _discard(path)
+            durable.discard_directory(path)
 
 
 def _score(path: Path) -> float:
@@ -133,13 +132,6 @@ def _score(path: Path) -> float:
         return read_info(path).metrics.get("validation_rollout", math.inf)
     except SaltError:
         return math.inf
-
-
-def _discard(path: Path) -> None:
-    """Out of sight in one move, then gone: a crash between the two leaves only a leftover."""
-    doomed = path.with_name(f"{durable.TMP_PREFIX}old-{path.name}")
-    path.rename(doomed)
-    shutil.rmtree(doomed)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:

@@ -158,6 +158,15 @@ def publish_directory(path: Path) -> Iterator[Path]:
         _sync_directory(path.parent)
 
 
+def discard_directory(path: Path) -> None:
+    """Out of sight in one move, then gone: a crash between the two leaves only a leftover."""
+    doomed = path.with_name(f"{TMP_PREFIX}old-{path.name}")
+    _before_step("hide", path)
+    path.rename(doomed)
+    _before_step("remove", path)
+    shutil.rmtree(doomed)
+
+
 def file_hashes(directory: Path) -> dict[str, dict[str, Any]]:
     """{relative path: {"bytes": size, "sha256": hex}} for every file below `directory` but its manifest."""
     files = sorted(file for file in directory.rglob("*") if file.is_file() and file != directory / MANIFEST)
@@ -265,9 +274,11 @@ def only_writer(directory: Path, job: str) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip() or "another process"
             raise LockedError(f"{directory}: in use by {holder}; wait for it or stop it") from error
-        file.truncate(0)
         started = time.strftime("%Y-%m-%d %H:%M:%S")
-        file.write(f"saltwm {job} (process {os.getpid()} on {socket.gethostname()}, since {started})")
-        file.flush()
+        holder = f"saltwm {job} (process {os.getpid()} on {socket.gethostname()}, since {started})"
+        with _disk_errors(path, len(holder)):
+            file.truncate(0)
+            file.write(holder)
+            file.flush()
         remove_leftovers(directory)
         yield

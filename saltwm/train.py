@@ -95,8 +95,8 @@ def _train(
     learner = Learner(build_model(config, dataset), config.objective)
     optimizer = make_optimizer(learner, config)
     names = [name for name, _ in learner.model.named_parameters()]
-    done = _resume(fabric, out, learner.model, optimizer, names)
     wrapped, optimizer = fabric.setup(learner, optimizer)
+    done = _resume(fabric, out, learner.model, optimizer, names)  # after the setup, which may change precision
 
     is_main = fabric.global_rank == 0
     journal = Journal(out, done, fabric.world_size, trackers) if is_main else None

@@ -1,0 +1,190 @@
+"""Trainers as processes of their own, for tests that kill, stop, starve or connect them.
+
+They are forked from a server that has torch imported already, so that starting one costs a tenth of a second.
+"""
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+
+from saltwm import checkpoint, durable
+from saltwm.errors import SaltError
+
+FORKSERVER = multiprocessing.get_context("forkserver")
+FORKSERVER.set_forkserver_preload(["saltwm.train", "saltwm.cli", "lightning_fabric", "trainers"])
+
+
+_numbers = itertools.count()
+
+
+class Trainer:
+    """A training process; `errors` is what it wrote to standard error."""
+
+    def __init__(self, target, arguments, folder, environment=None):
+        folder.mkdir(exist_ok=True)
+        self._log = folder / f"{next(_numbers)}.txt"
+        self.process = FORKSERVER.Process(target=_enter, args=(self._log, environment or {}, target, arguments))
+        self.process.start()
+        self.pid = self.process.pid
+
+    @property
+    def errors(self):
+        return self._log.read_text() if self._log.exists() else ""
+
+    def wait(self, seconds=60.0):
+        """Exit code; negative for a signal."""
+        self.process.join(seconds)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+            raise AssertionError(f"still running after {seconds} s: {self.errors}")
+        return self.process.exitcode
+
+    def send(self, number):
+        os.kill(self.pid, number)
+
+
+def trainer(config, dataset, out, **options):
+    """`saltwm.train.train` in a process; SaltErrors become exit codes as on the command line."""
+    return Trainer(_train, (config, dataset.path, out, options), _logs(out))
+
+
+def command(out, *words):
+    """`saltwm ...` in a process, through the command line's own entry."""
+    return Trainer(_command, ([str(word) for word in words],), _logs(out))
+
+
+def pair(config, dataset, out, timeout_seconds=60.0):
+    """Two processes of one training, told of each other as torchrun tells them."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared |= {"TORCHELASTIC_RUN_ID": "test", "GLOO_SOCKET_IFNAME": "lo", "GROUP_RANK": "0"}
+    options = {"timeout_seconds": timeout_seconds}
+    arguments = (config, dataset.path, out, options)
+    return [
+        Trainer(_train, arguments, _logs(out), shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(2)
+    ]
+
+
+def _logs(out):
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return out.parent / f"{out.name}-errors"
+
+
+# --- inside the process ----------------------------------------------------------------------------------------------
+
+
+def _enter(log, environment, target, arguments):
+    import torch
+
+    torch.set_num_threads(1)
+    os.environ.update(environment)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
+    target(*arguments)
+
+
+def _command(words):
+    from saltwm.cli import main
+
+    sys.argv = ["saltwm", *words]
+    main(words)
+
+
+def _train(config, data, out, options):
+    from saltwm.data.store import Dataset
+    from saltwm.devices import Devices
+    from saltwm.train import train
+
+    dataset = Dataset.open(data, verify="sizes")
+    _arm(options)
+    devices = Devices("cpu", timeout_seconds=options.get("timeout_seconds", 600.0))
+    try:
+        train(config, dataset, out, devices)
+    except SaltError as error:
+        print(error, file=sys.stderr, flush=True)
+        sys.exit(error.exit_code)
+
+
+def _arm(options):
+    """Prepare the fault that a test asks for."""
+    if "crash_at" in options:
+        durable._before_step = Crash(options["crash_at"], options["half_written"])
+    if "file_bytes" in options:  # writing beyond it fails as on a full disk; the signal is ignored by Python
+        limit = options["file_bytes"]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
+class Crash:
+    """Ends the process before its n-th durable step, leaving a half-written file if asked to."""
+
+    def __init__(self, at, half_written):
+        self.left = at
+        self.half_written = half_written
+
+    def __call__(self, step, path):
+        self.left -= 1
+        if self.left:
+            return
+        if self.half_written:
+            _write_half(step, path)
+        os._exit(99)
+
+
+def _write_half(step, path):
+    temporary = path.with_name(f"{durable.TMP_PREFIX}{os.getpid()}-{path.name}")
+    if step == "append":
+        with open(path, "a") as file:
+            file.write('{"step": 3, "lo')
+    elif step == "write":
+        temporary.write_bytes(b"half of wh")
+    elif step == "replace":
+        os.truncate(temporary, temporary.stat().st_size // 2)
+    elif step == "publish":
+        file = temporary / checkpoint.WEIGHTS_FILE
+        os.truncate(file, file.stat().st_size // 2)
+
+
+# --- looking at runs -------------------------------------------------------------------------------------------------
+
+
+def result_bytes(run):
+    """Hashes of weights, optimiser and metrics of a finished run."""
+    newest = checkpoint.list_checkpoints(run)[-1]
+    files = [newest / checkpoint.WEIGHTS_FILE, newest / checkpoint.OPTIMIZER_FILE, run / "metrics.jsonl"]
+    return [durable.sha256(file) for file in files]
+
+
+def measured_rows(run):
+    """Whole lines of the run's metrics."""
+    file = run / "metrics.jsonl"
+    return file.read_text().count("\n") if file.exists() else 0
+
+
+def leftovers(run):
+    """Files that only a crash may leave."""
+    return list(run.rglob(f"{durable.TMP_PREFIX}*"))
+
+
+def wait_until(condition, seconds=60.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited too long"
+        time.sleep(0.01)
+
+
+def is_gone(pid):
+    """Whether a process has ended; a zombie that nobody has asked about counts."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    return True
