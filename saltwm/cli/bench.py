@@ -22,7 +22,19 @@ def _plan(quick: bool) -> "list[Figure]":
     return plan_figures(horizons=(5,), rounds=1, iterations=2) if quick else plan_figures()
 
 
-BENCHES: "dict[str, Callable[[bool], list[Figure]]]" = {"plan": _plan}
+def _collect(quick: bool) -> "list[Figure]":
+    from saltwm.diagnostics.data_cost import collect_figures
+
+    return collect_figures(seconds_each=3.0 if quick else 20.0)
+
+
+def _load(quick: bool) -> "list[Figure]":
+    from saltwm.diagnostics.data_cost import load_figures
+
+    return load_figures(episodes=20, rounds=2) if quick else load_figures()
+
+
+BENCHES: "dict[str, Callable[[bool], list[Figure]]]" = {"plan": _plan, "collect": _collect, "load": _load}
 """Name -> the figures it measures; called with `quick`, which trades accuracy for time."""
 
 
@@ -31,7 +43,7 @@ class Bench:
     """Measure speed; what is wanted of a figure is a ratio within this run, so it holds on any machine."""
 
     job: tyro.conf.Positional[str] = "all"
-    """plan, or all of them."""
+    """plan, train, collect, load, or all of them."""
     out: Path | None = None
     """Directory for BENCH.json; nothing is written without it."""
     quick: bool = False
