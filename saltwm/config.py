@@ -206,6 +206,8 @@ class GaussNewtonConfig:
     starts: int = 8
     """Plans optimised side by side: the first is the mean action, the others are drawn."""
     iterations: int = 12
+    halve_every: int = 3
+    """Iterations after which the worse half of the starts is given up; good ones show early."""
     mu: float = 0.05
     """Price of leaving the mean action, per squared standard deviation: plans far from the data are not reached."""
     box_std: float = 1.75

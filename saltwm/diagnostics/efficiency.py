@@ -1,11 +1,13 @@
 """How fast planning is at the paper's sizes (App. B.6): `saltwm bench plan`.
 
-Every figure that matters is a ratio of two jobs that took turns in one run on one thread, as evaluation workers run.
-An iteration of CEM costs the same as the next one, so slow baselines run fewer of them and are scaled to 30.
+Every figure that matters is a ratio of two jobs that took turns in one run, in processor seconds of one thread, as
+evaluation workers run. An iteration of CEM costs the same as the next one, so slow baselines run fewer of them
+and are scaled to 30.
 """
 
 import multiprocessing
 import resource
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -57,11 +59,14 @@ def paper_model(name: ModelName) -> WorldModel:
     return model
 
 
+_take_turns = partial(take_turns, clock=time.process_time)
+
+
 def matmul_rate() -> Figure:
     """The machine's own rate of single-precision matrix products."""
     size = 1024
     a, b, out = torch.randn(3, size, size).unbind()
-    seconds = take_turns({"product": lambda: torch.mm(a, b, out=out)}, rounds=10).fastest("product")
+    seconds = _take_turns({"product": lambda: torch.mm(a, b, out=out)}, rounds=10).fastest("product")
     return Figure("matrix product 1024 x 1024 x 1024, one thread", 2 * size**3 / seconds / 1e9, "GFLOP/s")
 
 
@@ -74,7 +79,7 @@ def step_figures(salt: WorldModel, lewm: WorldModel, rounds: int) -> list[Figure
         "salt": lambda: affine(latents[:, -1], conditions[:, -1]),
         "lewm": lambda: predictor(latents, conditions),
     }
-    timings = take_turns(jobs, rounds=max(5, 2 * rounds))
+    timings = _take_turns(jobs, rounds=max(5, 2 * rounds))
     return [
         Figure("SALT, one step, batch 300", timings.fastest("salt"), "s"),
         Figure("LeWM, one step, batch 300", timings.fastest("lewm"), "s", note=f"{lewm.window} latents of history"),
@@ -97,7 +102,7 @@ def solve_figures(salt: WorldModel, lewm: WorldModel, horizon: int, rounds: int,
             lambda: gauss_newton(salt, at, horizon=horizon, generators=[torch_stream(0, "bench")]),
         ),
     }
-    timings = take_turns({name: job for name, (_, job) in jobs.items()}, rounds)
+    timings = _take_turns({name: job for name, (_, job) in jobs.items()}, rounds)
     scale = {name: PAPER_CEM.iterations / count for name, (count, _) in jobs.items()}
 
     def seconds(what: str, name: str) -> Figure:

@@ -101,7 +101,7 @@ class FoldedAffine:
     modes: Tensor
     """[(R+1) D, D]: A0^T, N_1^T, ..., N_R^T one below the other."""
     modes_beside: Tensor
-    """[D, (R+1) D]: the same, side by side."""
+    """[D, (R+1) D]: the same, side by side; a transposed view."""
 
     @staticmethod
     def of(model: WorldModel) -> "FoldedAffine":
@@ -111,18 +111,18 @@ class FoldedAffine:
         first, hidden, last = encoder.linear_layers
         base, bias = transition.base_matrix(), transition.B.bias
         gates = [transition.W_g.weight] if transition.modes else []
-        modes = [transition.N] if transition.modes else []
+        modes = [transition.N.flatten(0, 1)] if transition.modes else []
         constant = torch.zeros(1, transition.condition_dim, dtype=bias.dtype, device=bias.device)
         effect = torch.cat([constant, *gates, transition.B.weight])
         offset = torch.cat([torch.ones_like(bias[:1]), torch.zeros_like(effect[1 : 1 + transition.modes, 0]), bias])
-        stacked = torch.cat([base[None], *modes]).transpose(1, 2)
+        stacked = torch.cat([base, *modes])
         return FoldedAffine(
             hidden_weight=(hidden.weight @ first.weight).T.contiguous(),
             hidden_bias=hidden.weight @ first.bias + hidden.bias,
             effect_weight=(effect @ last.weight).T.contiguous(),
             effect_bias=effect @ last.bias + offset,
-            modes=stacked.flatten(0, 1).contiguous(),
-            modes_beside=stacked.transpose(0, 1).flatten(1).contiguous(),
+            modes=stacked.unflatten(0, (-1, transition.dim)).mT.flatten(0, 1).contiguous(),
+            modes_beside=stacked.mT,
         )
 
     @property

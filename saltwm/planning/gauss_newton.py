@@ -117,17 +117,13 @@ class _Point:
 
 
 def _solve(problem: _Problem, starts: Tensor, box: Bounds, config: GaussNewtonConfig) -> tuple[Tensor, Tensor]:
-    """The best plan [H, A] and the trace [1 + iterations] of one task.
-
-    After each third of the iterations the worse half of the starts is given up: good ones have shown by then.
-    """
+    """The best plan [H, A] and the trace [1 + iterations] of one task."""
     box = Bounds(box.low.to(problem.z), box.high.to(problem.z))
     point = _look(problem, starts.to(problem.z))
     damping = torch.full_like(point.objective, config.initial_damping)
     trace = [_best_terminal_cost(point)]
-    third = -(-config.iterations // 3)
     for iteration in range(config.iterations):
-        if iteration and iteration % third == 0:
+        if iteration and iteration % config.halve_every == 0:
             kept = point.objective.argsort(stable=True)[: -(-len(damping) // 2)]
             point, damping = point.only(kept), damping[kept]
         trial = _look(problem, box.clamp(point.plans + _step(point, problem.mu, damping, box)))
