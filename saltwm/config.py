@@ -206,13 +206,13 @@ class GaussNewtonConfig:
     starts: int = 8
     """Plans optimised side by side: the first is the mean action, the others are drawn."""
     iterations: int = 12
-    halve_every: int = 3
+    halve_every: int = 2
     """Iterations after which the worse half of the starts is given up; good ones show early."""
     mu: float = 0.05
     """Price of leaving the mean action, per squared standard deviation: plans far from the data are not reached."""
     box_std: float = 1.75
     """Planned actions stay within so many standard deviations of the mean, and inside the bounds if there are any."""
-    initial_damping: float = 1e-2
+    initial_damping: float = 1.0
     """Levenberg-Marquardt damping of the first step, as a share of the mean curvature."""
     kind: Literal["gauss-newton"] = "gauss-newton"
 

@@ -23,7 +23,7 @@ from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds, Plan
 from saltwm.planning.costs import FoldedAffine, Situation
 
-DAMPING_DOWN, DAMPING_UP = 0.2, 8.0
+DAMPING_DOWN, DAMPING_UP = 0.3, 8.0
 """What an accepted and a refused step do to the damping."""
 
 
