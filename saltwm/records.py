@@ -12,6 +12,7 @@ results/diagnostics/RUN/diagnosis.json         a Diagnosis: error propagation by
 results/diagnostics/RUN/metrics.jsonl          the run's training curves, copied
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -195,12 +196,44 @@ class Anatomy:
 
 
 @dataclass(frozen=True)
+class PairedAnatomy:
+    """The failures of two methods on the same tasks, and the 2x2 of their outcomes."""
+
+    a: Anatomy
+    b: Anatomy
+    outcomes: Comparison
+
+
+@dataclass(frozen=True)
 class Cell:
     """A finished evaluation with its episodes; `name` is its folder under results/evaluations."""
 
     name: str
     evaluation: Evaluation
     episodes: tuple[EpisodeRecord, ...]
+
+
+@dataclass(frozen=True)
+class FailedEpisode:
+    """An episode that one method failed, and what the other did with the same task."""
+
+    cell: Cell
+    other_cell: Cell
+    failure: Failure
+    episode: EpisodeRecord
+    other: EpisodeRecord
+
+
+def failed_episodes(pair: PairedAnatomy, cells: Mapping[str, Cell]) -> Iterator[FailedEpisode]:
+    """Every failure of the first method, then every failure of the second; `cells` are theirs by name."""
+    c = pair.outcomes
+    for anatomy, mine, others in ((pair.a, c.cells_a, c.cells_b), (pair.b, c.cells_b, c.cells_a)):
+        failures = iter(anatomy.failures)
+        for name, other_name in zip(mine, others, strict=True):
+            cell, other = cells[name], cells[other_name]
+            for episode, counterpart in zip(cell.episodes, other.episodes, strict=True):
+                if not episode.success:
+                    yield FailedEpisode(cell, other, next(failures), episode, counterpart)
 
 
 @dataclass(frozen=True)

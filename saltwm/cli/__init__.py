@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from saltwm.cli.acting import Diagnose, Evaluate, Report
+from saltwm.cli.acting import Anatomy, Diagnose, Evaluate, Play, Report, Suite
 from saltwm.cli.bench import Bench
 from saltwm.cli.data import Collect, Data
 from saltwm.cli.learning import Info, Train
@@ -26,6 +26,9 @@ Verb = (
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Suite, tyro.conf.subcommand("suite")]
+    | Annotated[Play, tyro.conf.subcommand("play")]
+    | Annotated[Anatomy, tyro.conf.subcommand("anatomy")]
     | Annotated[Diagnose, tyro.conf.subcommand("diagnose")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]

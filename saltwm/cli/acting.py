@@ -8,7 +8,10 @@ from typing import Annotated, Literal
 
 import tyro
 
-from saltwm.cli.printing import next_command, print_results, show
+from saltwm.cli.printing import next_command, print_results, say, show
+
+ProtocolName = Literal["paper", "clean", "long"]
+PlannerName = Literal["cem", "gauss-newton", "icem", "mppi", "gradient"]
 
 
 @dataclass(frozen=True)
@@ -21,18 +24,24 @@ class Evaluate:
     """Dataset that the tasks are chosen from."""
     out: Path = Path("results")
     """Results directory."""
-    protocol: Literal["paper", "clean", "long"] = "clean"
+    protocol: ProtocolName = "clean"
     """paper: as the authors; clean: held-out, unsolved, distant goals, bounded actions; long: goals 100 steps on."""
     tasks: int | None = None
     """Number of tasks; 50 for paper and long, 100 for clean."""
     seed: int = 1
     """Seed of the tasks and of the planner."""
     horizon: int | None = None
-    """Planned action blocks, all executed before the next plan; the protocol's by default."""
+    """Planned action blocks, all executed before the next plan; 5, or for long 10 (also 15 or 20)."""
+    planner: PlannerName = "cem"
+    """cem is the paper's; gauss-newton is for state-affine models."""
+    variant: Literal["len-1", "len"] = "len-1"
+    """paper, long: starts drawn from all but the last as the authors' code does, or from all as corrected since."""
+    hold: int = 1
+    """Consecutive steps that success must last."""
     history: int = 1
     """Frames that a transformer predictor may look back at; the authors' evaluation gives it one."""
     method: str | None = None
-    """Name in tables; salt, lewm or random by default."""
+    """Name in tables and folders; salt, lewm or random by default, with the planner's name unless it is cem."""
     workers: int = 2
     """Processes."""
     pictures: int = 4
@@ -44,6 +53,7 @@ class Evaluate:
         """Evaluate and print."""
         from saltwm.data.store import Dataset
         from saltwm.evaluation.evaluate import Request, evaluate_run
+        from saltwm.evaluation.protocols import planner_named
 
         dataset = Dataset.open(self.data, verify="sizes")
         request = Request(
@@ -54,6 +64,9 @@ class Evaluate:
             horizon_blocks=self.horizon,
             history_frames=self.history,
             method=self.method,
+            planner=planner_named(self.planner),
+            last_start=self.variant == "len",
+            hold_steps=self.hold,
         )
         evaluation = evaluate_run(request, dataset, self.out, workers=self.workers, pictures=self.pictures)
         if self.json:
@@ -64,6 +77,155 @@ class Evaluate:
             next_command(f"saltwm report {self.out} --out report")
         else:
             next_command(f"saltwm diagnose {self.run_} --data {self.data} --out {self.out}")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Evaluate runs and the random policy under several protocols, horizons and seeds; goes on where it stopped."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Run or checkpoint directories; each is evaluated on the dataset of the world that it learnt."""
+    data: tuple[Path, ...]
+    """Datasets that the tasks are chosen from."""
+    out: Path = Path("results")
+    """Results directory."""
+    protocols: tuple[ProtocolName, ...] = ("paper", "clean")
+    """See saltwm evaluate."""
+    horizons: tuple[int, ...] = ()
+    """Planned action blocks; each protocol's own by default."""
+    seeds: tuple[int, ...] = (1,)
+    """Seeds of the tasks and of the planner; the paper's are 1 2 3."""
+    planners: tuple[PlannerName, ...] = ("cem",)
+    """Planners that each run is evaluated with."""
+    tasks: int | None = None
+    """Tasks per cell; 50 for paper and long, 100 for clean."""
+    random: bool = True
+    """Include the random policy."""
+    workers: int = 2
+    """Processes."""
+    pictures: int = 4
+    """Episodes to film per cell."""
+    json: bool = False
+    """Print rows and means over seeds as JSON."""
+
+    def run(self) -> None:
+        """Evaluate what is missing and print everything."""
+        from saltwm.data.store import Dataset
+        from saltwm.evaluation import suite as suites
+        from saltwm.evaluation.protocols import planner_named
+        from saltwm.records import read_cells, read_plan
+        from saltwm.report.tables import json_means, json_rows
+
+        suite = suites.Suite(
+            runs=self.runs,
+            protocols=self.protocols,
+            horizons=self.horizons or (None,),
+            seeds=self.seeds,
+            planners=tuple(planner_named(name) for name in self.planners),
+            tasks=self.tasks,
+            random=self.random,
+        )
+        datasets = [Dataset.open(path, verify="sizes") for path in self.data]
+        suites.run_suite(suite, datasets, self.out, workers=self.workers, pictures=self.pictures)
+        if self.json:
+            cells = read_cells(self.out)
+            print(json.dumps({"rows": json_rows(cells), "means": json_means(cells, read_plan(self.out))}))
+            return
+        print_results(self.out)
+        next_command(f"saltwm report {self.out} --out report")
+
+
+@dataclass(frozen=True)
+class Play:
+    """Act on one task of a protocol and film it: agent and goal, with the predicted cost at each replanning."""
+
+    run_: Annotated[tyro.conf.Positional[str], tyro.conf.arg(name="run")]
+    """Run or checkpoint directory, or the word random."""
+    data: Path
+    """Dataset that the tasks are chosen from."""
+    task: int = 0
+    """Number of the task."""
+    out: Path = Path("play")
+    """Where the pictures and the tasks go."""
+    protocol: ProtocolName = "clean"
+    """See saltwm evaluate."""
+    tasks: int | None = None
+    """Number of tasks that this one is among; the task is that of an evaluation with the same number and seed."""
+    seed: int = 1
+    """Seed of the tasks and of the planner."""
+    horizon: int | None = None
+    """Planned action blocks; the protocol's by default."""
+    planner: PlannerName = "cem"
+    """See saltwm evaluate."""
+    video: Literal["gif", "mp4"] = "gif"
+    """Kind of moving picture."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> None:
+        """Act, film and print."""
+        from saltwm.data.store import Dataset
+        from saltwm.evaluation.chunks import run_one
+        from saltwm.evaluation.evaluate import Request, make_job
+        from saltwm.evaluation.pictures import play
+        from saltwm.evaluation.protocols import planner_named
+
+        request = Request(
+            run=None if self.run_ == "random" else Path(self.run_),
+            protocol=self.protocol,
+            tasks=self.tasks,
+            seed=self.seed,
+            horizon_blocks=self.horizon,
+            planner=planner_named(self.planner),
+        )
+        job, _ = make_job(request, Dataset.open(self.data, verify="sizes"), self.out)
+        tasks, outcome = run_one(job, self.task)
+        moving, strip = play(tasks, outcome, self.out, self.video)
+        record = outcome.record
+        promised = {f"step {p.step}": f"{p.elite_costs[-1]:.4g}" for p in record.plans if p.elite_costs}
+        result = {
+            "outcome": record.reason,
+            "steps": record.steps_taken,
+            "start_distance": round(record.start_distance, 3),
+            "final_distance": round(record.final_distance, 3),
+            "promised_costs": promised,
+            "moving": str(moving),
+            "strip": str(strip),
+        }
+        show(self.json, result, f"open {moving}")
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """Take apart where two methods fail on the same tasks: by kind, paired, and a page for each failed episode."""
+
+    results: tyro.conf.Positional[Path]
+    """Results directory."""
+    a: tyro.conf.Positional[str]
+    """A method (salt, lewm, ...) or the name of one evaluation."""
+    b: tyro.conf.Positional[str]
+    """The other."""
+    out: Path = Path("anatomy")
+    """Where index.html and the episodes' pages go."""
+    pages: int = 40
+    """Failed episodes that get a page with pictures, at most."""
+    json: bool = False
+    """Print the counts as JSON."""
+
+    def run(self) -> None:
+        """Count, film what failed, and write the pages."""
+        from saltwm.diagnostics.anatomy import pair_up
+        from saltwm.evaluation.failures import film_failures
+        from saltwm.report.anatomy import anatomy_table, write_anatomy
+
+        pairs = pair_up(self.results, self.a, self.b)
+        film_failures(self.results, pairs, self.pages)
+        page = write_anatomy(self.results, pairs, self.out, self.pages)
+        if self.json:
+            print(json.dumps([dataclasses.asdict(pair) for pair in pairs]))
+            return
+        say(anatomy_table(pairs))
+        next_command(f"open {page} in a browser")
 
 
 @dataclass(frozen=True)

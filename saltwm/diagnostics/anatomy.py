@@ -6,24 +6,14 @@ executed; both are elite costs in the model's latent space, at different optimis
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from saltwm.config import write_config
-from saltwm.errors import NonFiniteError
+from saltwm.config import one_of, write_config
+from saltwm.errors import MismatchError, NonFiniteError
 from saltwm.evaluation.statistics import compare, wilson
-from saltwm.records import Anatomy, Cell, Comparison, EpisodeRecord, Failure, Rate, read_cells
+from saltwm.records import Anatomy, Cell, EpisodeRecord, Failure, PairedAnatomy, Rate, read_cells
 
 MISMATCH_RATIO = 5.0  # r > 5 is a mismatch failure (Sec. 4.4)
-
-
-@dataclass(frozen=True)
-class PairedAnatomy:
-    """The failures of two methods on the same tasks, and the 2x2 of their outcomes."""
-
-    a: Anatomy
-    b: Anatomy
-    outcomes: Comparison
 
 
 def anatomy(episodes: Sequence[EpisodeRecord]) -> Anatomy:
@@ -39,8 +29,46 @@ def anatomy(episodes: Sequence[EpisodeRecord]) -> Anatomy:
 def paired_anatomy(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> PairedAnatomy:
     """Both methods' failures over the same task sets; MismatchError where the sets differ."""
     outcomes = compare(a, b, seed)
-    of_a, of_b = (anatomy([episode for cell in side for episode in cell.episodes]) for side in (a, b))
+    episodes = {cell.name: cell.episodes for cell in (*a, *b)}
+    # In the order of the comparison's cells, so that the failures can be followed back to their evaluations.
+    of_a, of_b = (
+        anatomy([episode for name in names for episode in episodes[name]])
+        for names in (outcomes.cells_a, outcomes.cells_b)
+    )
     return PairedAnatomy(of_a, of_b, outcomes)
+
+
+def pair_up(results: Path, a: str, b: str) -> list[PairedAnatomy]:
+    """The paired anatomies of two methods under `results`, one per environment, protocol and horizon they share.
+
+    Either may also be the name of a single cell.
+    """
+    cells = read_cells(results)
+    side_a, side_b = (_named(cells, name, results) for name in (a, b))
+    contests = {_contest(cell) for cell in side_a} & {_contest(cell) for cell in side_b}
+    pairs = []
+    for contest in sorted(contests):
+        in_a, in_b = ([cell for cell in side if _contest(cell) == contest] for side in (side_a, side_b))
+        shared = {c.evaluation.tasks_sha256 for c in in_a} & {c.evaluation.tasks_sha256 for c in in_b}
+        if shared:
+            on_shared = [[c for c in side if c.evaluation.tasks_sha256 in shared] for side in (in_a, in_b)]
+            pairs.append(paired_anatomy(on_shared[0], on_shared[1]))
+    if not pairs:
+        raise MismatchError(f"{results}: {a} and {b} were never evaluated on the same tasks; evaluate both again")
+    return pairs
+
+
+def _named(cells: Sequence[Cell], name: str, results: Path) -> list[Cell]:
+    """The cells of the method `name`, or the one cell of that name."""
+    found = [cell for cell in cells if name in (cell.name, cell.evaluation.method)]
+    if not found:
+        one_of(f"method or cell in {results}", name, {cell.evaluation.method for cell in cells})
+    return found
+
+
+def _contest(cell: Cell) -> tuple[str, str, int]:
+    e = cell.evaluation
+    return e.environment, e.protocol, e.horizon_blocks
 
 
 def write_anatomies(results: Path) -> None:

@@ -1,8 +1,9 @@
 """Protocols as users ask for them: one of the three, with what they may vary in its name."""
 
 import dataclasses
+from typing import get_args
 
-from saltwm.config import PROTOCOLS, ProtocolConfig, one_of
+from saltwm.config import PROTOCOLS, PlannerConfig, ProtocolConfig, one_of
 from saltwm.errors import UsageError
 
 DEFAULT_TASKS = {"paper": 50, "clean": 100, "long": 50}
@@ -24,3 +25,10 @@ def protocol_for(name: str, *, last_start: bool = False, hold_steps: int = 1) ->
     if hold_steps > 1:
         protocol = dataclasses.replace(protocol, name=f"{protocol.name}-hold{hold_steps}", hold_steps=hold_steps)
     return protocol
+
+
+def planner_named(name: str) -> PlannerConfig:
+    """The planner `name` with its default settings."""
+    planners: dict[str, PlannerConfig] = {kind.kind: kind() for kind in get_args(PlannerConfig)}
+    one_of("planner", name, planners)
+    return planners[name]

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from saltwm.records import Anatomy, Diagnosis
+from saltwm.records import Anatomy, Diagnosis, PlanRecord
 
 INK, MUTED, GRID = "#1d2127", "#5c6670", "#dfe3e8"
 _DARK = {INK: "#e8eaed", MUTED: "#9aa4af", GRID: "#343a41"}
@@ -222,6 +222,19 @@ def steps_to_success(axes: Axes, title: str, methods: Sequence[tuple[Series, Seq
     axes.legend(loc="upper left", ncols=3, columnspacing=1.2, handlelength=1.2)
     _finish(axes, title, "environment steps", "% of tasks", legend=False)
     return f"{title}: histogram of steps to success for {_names(series for series, *_ in methods)}."
+
+
+@_drawn
+def elite_costs(axes: Axes, title: str, plans: Sequence[PlanRecord], series: Series) -> str:
+    """The mean elite cost of each plan of an episode by iteration of its search."""
+    for number, plan in enumerate(plans, start=1):
+        iterations = np.arange(1, len(plan.elite_costs) + 1)
+        label = f"plan {number}, at step {plan.step}"
+        axes.plot(iterations, plan.elite_costs, color=series.colour, linestyle=_LINES[(number - 1) % 4], label=label)
+    if all(cost > 0 for plan in plans for cost in plan.elite_costs):
+        _log_axis(axes)
+    _finish(axes, title, "iteration of the search", "mean elite cost")
+    return f"{title}: cost by iteration for {len(plans)} plans of {series.label}."
 
 
 @_drawn

@@ -90,7 +90,7 @@ def read_findings(results: Path) -> Findings:
         results=results,
         cells=cells,
         anatomies=anatomies,
-        pictures=tuple(picture for cell in cells for picture in _read_pictures(results / "evaluations" / cell.name)),
+        pictures=tuple(picture for cell in cells for picture in read_pictures(results / "evaluations" / cell.name)),
         comparisons=comparisons,
         task_sets=_read_task_sets(results),
         runs=runs,
@@ -177,14 +177,17 @@ def _read_task_sets(results: Path) -> dict[str, TaskSet]:
     return {task_set.sha256: task_set for task_set in sets}
 
 
-def _read_pictures(cell: Path) -> list[Picture]:
-    """The cell's pictures by name. A file that only pretends to be one is damage: it would be sent to a browser."""
+def read_pictures(cell: Path, stem: str = "") -> list[Picture]:
+    """The cell's pictures by name, or those of them that begin with `stem`.
+
+    A file that only pretends to be a picture is damage: it would be sent to a browser.
+    """
     from PIL import Image
 
     pictures = []
     for path in sorted((cell / "pictures").glob("*")):
         expected = _PICTURE_KINDS.get(path.suffix)
-        if expected is None or path.name.startswith("."):
+        if expected is None or path.name.startswith(".") or not path.name.startswith(stem):
             continue
         data = durable.read_bytes(path)
         try:

@@ -1,6 +1,5 @@
 """One self-contained page: no script, no outside address, pictures inline, every name escaped (promise P15)."""
 
-import base64
 import importlib.metadata
 import platform
 import re
@@ -15,6 +14,7 @@ from saltwm.report import figures, tables
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, Run, read_findings, short_planner
 from saltwm.report.tables import SeedMean, SuccessRow
+from saltwm.report.templates import template
 
 T = TypeVar("T")
 
@@ -99,24 +99,12 @@ def write_page(results: Path, out: Path) -> Path:
 
 def render(findings: Findings) -> str:
     """The page's text."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("saltwm", "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        data_uri=_data_uri, svg_uri=_svg_uri, p_value=tables.p_value, method_name=tables.method_name
-    )
     rows = tables.success_rows(findings.cells)
     names = sorted(
         {row.environment for row in rows} | {run.environment or "" for run in findings.runs},
         key=tables.environment_order,
     )
-    return environment.get_template("page.html").render(
+    return template("page.html").render(
         title=_title(names, rows),
         sections=[_section(findings, rows, name, i) for i, name in enumerate(names)],
         overview=_overview(rows, names) if len({row.environment for row in rows}) > 1 else None,
@@ -385,12 +373,3 @@ def _environment_name(name: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _data_uri(picture: Picture) -> str:
-    return f"data:image/{picture.kind};base64,{base64.b64encode(picture.data).decode()}"
-
-
-def _svg_uri(svg: str) -> str:
-    # Inside an <img> an SVG is a picture: it runs nothing and fetches nothing.
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"

@@ -1,7 +1,7 @@
 """Success rates as rows: the same ones for the page, the terminal and --json."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ ENVIRONMENT_NAMES = {
     "cube-double": "OGBench-Cube-Double",
 }
 PLANNER_NAMES = {"gauss-newton": "Gauss-Newton", "icem": "iCEM", "mppi": "MPPI", "gradient": "gradient descent"}
-NO_DIFFERENCE = "no difference shown"
 
 
 @dataclass(frozen=True)
@@ -149,9 +148,9 @@ def success_table(
         means = seed_means(rows, planned)
         names = {row.cell for row in rows}
         tests = [c for c in comparisons if names.issuperset((*c.cells_a, *c.cells_b))]
-        parts += [_text(title, "bold"), _rows_table(rows, seeds=bool(means))]
-        parts += [_text(f"  {mean_sentence(mean)}") for mean in means]
-        parts += [_text(f"  {verdict_sentence(c, labels)}") for c in tests]
+        parts += [plain_text(title, "bold"), _rows_table(rows, seeds=bool(means))]
+        parts += [plain_text(f"  {mean_sentence(mean)}") for mean in means]
+        parts += [plain_text(f"  {verdict_sentence(c, labels)}") for c in tests]
         parts.append("")
     return Group(*parts[:-1])
 
@@ -165,7 +164,7 @@ def _rows_table(rows: Sequence[SuccessRow], *, seeds: bool) -> "Table":
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
-            _text(f"  {row.label}"),
+            plain_text(f"  {row.label}"),
             *([str(row.seed)] if seeds else []),
             f"{row.successes}/{row.n}",
             f"{row.percent:.1f}",
@@ -182,19 +181,19 @@ def mean_sentence(mean: SeedMean) -> str:
     return f"{mean.label}: {mean.mean:.1f} ± {mean.std:.1f} over seeds {', '.join(map(str, mean.seeds))}"
 
 
-def verdict_sentence(comparison: Comparison, labels: dict[str, str]) -> str:
-    """What the paired test says, as one line: SALT better than Random: +97.5 points (+92.1 to +99.0), p 2e-13."""
+def verdict_sentence(comparison: Comparison, labels: Mapping[str, str]) -> str:
+    """What the paired test says, as one line: SALT against Random: better, +97.5 points (+92.1 to +99.0), p 2e-13."""
     c = comparison
     a = labels.get(c.cells_a[0], method_name(c.method_a))
     b = labels.get(c.cells_b[0], method_name(c.method_b))
-    return f"{a} {spoken(c)} {b}: {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), p {p_value(c.p)}"
+    return f"{a} against {b}: {c.verdict}, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), p {p_value(c.p)}"
 
 
 def method_name(method: str) -> str:
     """The method as the paper writes it; a model with another planner than CEM bears the planner's name too."""
     model, _, planner = method.partition("-")
     if planner in PLANNER_NAMES and model in METHOD_NAMES:
-        return f"{METHOD_NAMES[model]}, {PLANNER_NAMES[planner]}"
+        return f"{METHOD_NAMES[model]} with {PLANNER_NAMES[planner]}"
     return METHOD_NAMES.get(method, method)
 
 
@@ -215,17 +214,12 @@ def protocol_name(row: SuccessRow | Comparison) -> str:
     return f"{row.protocol}, H={row.horizon_blocks}"
 
 
-def spoken(comparison: Comparison) -> str:
-    """The verdict so that the other method's name can follow it."""
-    return f"{comparison.verdict} against" if comparison.verdict == NO_DIFFERENCE else f"{comparison.verdict} than"
-
-
 def p_value(p: float) -> str:
     """A p-value as people print it: three decimals, or its power of ten."""
     return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-")
 
 
-def _text(name: str, style: str = "") -> "Text":
+def plain_text(name: str, style: str = "") -> "Text":
     """A name for the terminal: brackets are no markup, control characters control nothing."""
     from rich.text import Text
 

@@ -41,7 +41,7 @@ def test_the_terminal_table_has_counts_interval_and_verdict(results):
     assert row.label == "SALT"
     for expected in (f"{row.successes}/{row.n}", f"{row.percent:.1f}", f"{row.low:.1f} to {row.high:.1f}"):
         assert expected in text
-    assert re.search(r"SALT better than Random: \+\d+\.\d points \(\+\d+\.\d to \+\d+\.\d\), p ", text)
+    assert re.search(r"SALT against Random: better, \+\d+\.\d points \(\+\d+\.\d to \+\d+\.\d\), p ", text)
 
 
 def test_the_terminal_table_fits_eighty_columns(results):

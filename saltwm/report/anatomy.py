@@ -1,0 +1,148 @@
+"""Where two methods fail on the same tasks: a page with the counts, and a page for each failed episode."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from saltwm import durable
+from saltwm.records import Cell, EpisodeRecord, FailedEpisode, PairedAnatomy, Rate, failed_episodes, read_cells
+from saltwm.report import figures, tables
+from saltwm.report.figures import Drawing, Series
+from saltwm.report.findings import Picture, read_pictures
+from saltwm.report.templates import template
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+MISMATCH_RATIO = 5.0  # the line in the figure; the classes themselves come from the records
+KINDS = {
+    "mismatch": "The second plan began more than five times as far from the goal as the first one had promised to end: "
+    "the model was wrong about what its own plan would do.",
+    "unflagged": "The second plan began about where the first one had promised to end: by the model's own costs all "
+    "went well.",
+    "unclassified": "There was no second plan, or nothing was predicted: the costs say nothing.",
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two methods: its name and how often it failed in which way."""
+
+    label: str
+    method: str
+    episodes: int
+    kinds: tuple[tuple[str, Rate], ...]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A failed episode as the index lists it."""
+
+    one: FailedEpisode
+    label: str
+    other_label: str
+    page: str | None
+    """File name of its page, if it has one."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Both methods in one environment under one protocol and horizon."""
+
+    title: str
+    pair: PairedAnatomy
+    sides: tuple[Side, Side]
+    failed: tuple[Listed, ...]
+    drawings: tuple[Drawing, ...]
+
+
+def write_anatomy(results: Path, pairs: Sequence[PairedAnatomy], out: Path, pages: int = 40) -> Path:
+    """Write OUT/index.html, and a page for each of the first `pages` failures; returns the index's path."""
+    results, out = Path(results), Path(out)
+    cells = {cell.name: cell for cell in read_cells(results)}
+    out.mkdir(parents=True, exist_ok=True)
+    contests, numbers = [], iter(range(1, pages + 1))
+    for pair in pairs:
+        failed = tuple(_listed(one, next(numbers, None)) for one in failed_episodes(pair, cells))
+        for listed in failed:
+            if listed.page is not None:
+                durable.write_text(out / listed.page, _episode_page(results, listed))
+        contests.append(_contest(pair, failed))
+    first, second = contests[0].sides
+    title = f"Where {first.label} and {second.label} fail"
+    text = template("anatomy.html").render(title=title, contests=contests, results=str(results))
+    durable.write_text(out / "index.html", text)
+    return out / "index.html"
+
+
+def anatomy_table(pairs: Iterable[PairedAnatomy]) -> "Group":
+    """The counts for the terminal."""
+    from rich.console import Group
+    from rich.table import Table
+
+    parts: list[object] = []
+    for pair in pairs:
+        contest = _contest(pair, ())
+        table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+        for name in ("  method", "episodes", *KINDS):
+            table.add_column(name, justify="left" if name == "  method" else "right")
+        for side in contest.sides:
+            shares = [f"{rate.successes} ({100 * rate.successes / rate.n:.1f} %)" for _, rate in side.kinds]
+            table.add_row(tables.plain_text(f"  {side.label}"), str(side.episodes), *shares)
+        c = pair.outcomes
+        a, b = (side.label for side in contest.sides)
+        outcome = f"  reached by both {c.both}, only {a} {c.only_a}, only {b} {c.only_b}, neither {c.neither}"
+        verdict = f"  {tables.verdict_sentence(c, {})}"
+        parts += [tables.plain_text(contest.title, "bold"), table, tables.plain_text(outcome)]
+        parts += [tables.plain_text(verdict), ""]
+    return Group(*parts[:-1])  # type: ignore[arg-type]
+
+
+def _listed(one: FailedEpisode, number: int | None) -> Listed:
+    label, other_label = (tables.method_name(cell.evaluation.method) for cell in (one.cell, one.other_cell))
+    return Listed(one, label, other_label, None if number is None else f"failure-{number:03d}.html")
+
+
+def _contest(pair: PairedAnatomy, failed: tuple[Listed, ...]) -> Contest:
+    c = pair.outcomes
+    environment = tables.ENVIRONMENT_NAMES.get(c.environment, c.environment)
+    sides = tuple(
+        Side(tables.method_name(method), method, anatomy.mismatch.n, tuple((k, getattr(anatomy, k)) for k in KINDS))
+        for method, anatomy in ((c.method_a, pair.a), (c.method_b, pair.b))
+    )
+    title = f"{environment}, {tables.protocol_name(c)}"
+    return Contest(title, pair, (sides[0], sides[1]), failed, tuple(_drawings(pair)) if failed else ())
+
+
+def _drawings(pair: PairedAnatomy) -> Iterable[Drawing]:
+    methods = ((pair.outcomes.method_a, pair.a), (pair.outcomes.method_b, pair.b))
+    shown = [(Series(tables.method_name(method), method), anatomy) for method, anatomy in methods]
+    yield figures.failure_bars("Failures by kind", shown, size=(4.2, 2.5))
+    if any(failure.ratio for _, anatomy in shown for failure in anatomy.failures):
+        yield figures.failure_ratios("Cost ratio of failures", shown, MISMATCH_RATIO, size=(4.2, 2.5))
+
+
+def _episode_page(results: Path, listed: Listed) -> str:
+    one, e = listed.one, listed.one.cell.evaluation
+    plans = [plan for plan in one.episode.plans if plan.elite_costs]
+    drawing = figures.elite_costs("Costs while planning", plans, Series(listed.label, e.method)) if plans else None
+    environment = tables.ENVIRONMENT_NAMES.get(e.environment, e.environment)
+    return template("episode.html").render(
+        title=f"Task {one.episode.task}: {listed.label}, {one.episode.reason}",
+        where=f"{environment}, {e.protocol}, H={e.horizon_blocks}, seed {e.seed}",
+        listed=listed,
+        one=one,
+        kind=KINDS[one.failure.kind],
+        plans=plans,
+        drawing=drawing,
+        pictures=_pictures(results, one.cell, one.episode),
+        other_pictures=_pictures(results, one.other_cell, one.other),
+        results=str(results),
+    )
+
+
+def _pictures(results: Path, cell: Cell, episode: EpisodeRecord) -> list[Picture]:
+    """The strip and the moving picture of one episode, if they were drawn; the strip first."""
+    found = read_pictures(results / "evaluations" / cell.name, f"task-{episode.task:03d}-{episode.reason}.")
+    return sorted(found, key=lambda picture: picture.kind == "gif")

@@ -1,0 +1,33 @@
+"""The pages' templates: every name escaped, pictures inline, nothing that a page could run or fetch (promise P15)."""
+
+import base64
+from typing import Any
+
+from saltwm.report import tables
+from saltwm.report.findings import Picture
+
+
+def template(name: str) -> Any:
+    """A template of this room; a name that it misspells is an error, not a gap in the page."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("saltwm", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        data_uri=_data_uri, svg_uri=_svg_uri, p_value=tables.p_value, method_name=tables.method_name
+    )
+    return environment.get_template(name)
+
+
+def _data_uri(picture: Picture) -> str:
+    return f"data:image/{picture.kind};base64,{base64.b64encode(picture.data).decode()}"
+
+
+def _svg_uri(svg: str) -> str:
+    # Inside an <img> an SVG is a picture: it runs nothing and fetches nothing.
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
