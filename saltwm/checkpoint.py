@@ -67,6 +67,11 @@ def package_versions() -> dict[str, str]:
     return {name: version(name) for name in ("saltwm", "torch", "numpy", "safetensors")}
 
 
+def directory_name(step: int) -> str:
+    """Name of the checkpoint after so many steps."""
+    return f"step-{step:06d}"
+
+
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +99,7 @@ def start_run(path: Path, info: RunInfo) -> None:
 
 def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer: dict[str, Tensor], keep: int) -> Path:
     """Publish RUN/checkpoints/step-N, then remove what is older than the newest `keep` and not the best."""
-    path = run / "checkpoints" / f"step-{info.step:06d}"
+    path = run / "checkpoints" / directory_name(info.step)
     if path.exists():
         durable.discard_directory(path)  # training came here again only because this one could not be read
     # As bytes, not with save_file, whose errors do not tell a full disk from anything else.
@@ -205,13 +210,20 @@ def newest_readable(run: Path, say: Callable[[str], None]) -> Path | None:
     for path in reversed(paths):
         try:
             durable.verify_directory(path)
-            read_info(path)
+            _require_own_name(path)
             return path
         except SaltError as error:
             say(f"skipping {path.name}: {error}")
     if paths:
         raise DamagedError(f"{run}: none of its {len(paths)} checkpoints is readable; nothing was changed")
     return None
+
+
+def _require_own_name(path: Path) -> None:
+    """Two whole directories exchanged pass every hash; their names then lie."""
+    step = read_info(path).step
+    if path.name != directory_name(step):
+        raise DamagedError(f"{path}: holds step {step}")
 
 
 def find_checkpoint(path: Path, say: Callable[[str], None] = print) -> Path:

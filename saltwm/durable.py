@@ -161,10 +161,11 @@ def publish_directory(path: Path) -> Iterator[Path]:
 def discard_directory(path: Path) -> None:
     """Out of sight in one move, then gone: a crash between the two leaves only a leftover."""
     doomed = path.with_name(f"{TMP_PREFIX}old-{path.name}")
-    _before_step("hide", path)
-    path.rename(doomed)
-    _before_step("remove", path)
-    shutil.rmtree(doomed)
+    with _disk_errors(path, None):
+        _before_step("hide", path)
+        path.rename(doomed)
+        _before_step("remove", path)
+        shutil.rmtree(doomed)
 
 
 def file_hashes(directory: Path) -> dict[str, dict[str, Any]]:
@@ -278,7 +279,6 @@ def only_writer(directory: Path, job: str) -> Iterator[None]:
         holder = f"saltwm {job} (process {os.getpid()} on {socket.gethostname()}, since {started})"
         with _disk_errors(path, len(holder)):
             file.truncate(0)
-            file.write(holder)
-            file.flush()
+            os.write(file.fileno(), holder.encode())  # unbuffered: closing the file must not try, and fail, again
         remove_leftovers(directory)
         yield

@@ -28,6 +28,8 @@ METRICS_FILE = "metrics.jsonl"
 TIMING_FILE = "timing.jsonl"
 COLLAPSE_RANK = 3.0
 """Below this effective rank the latents no longer tell states apart, and the run says so."""
+COLLAPSE_STD = 0.1
+"""The same for their mean spread, which SIGReg holds near 1: without it all latents shrink to a point, rank and all."""
 ACTIONS_MEASURED = 8
 """Action blocks whose A(c) is decomposed at each measurement: each costs as much as a forward pass of a few frames."""
 
@@ -109,10 +111,11 @@ class Journal:
         durable.append_json_line(self._metrics, {"step": step, **metrics})
         for track in self._trackers:
             track(step, metrics)
-        if step > 1 and metrics["effective_rank"] < COLLAPSE_RANK and not self._warned:
+        rank, spread = metrics["effective_rank"], metrics["latent_std"]
+        if step > 1 and (rank < COLLAPSE_RANK or spread < COLLAPSE_STD) and not self._warned:
             self._warned = True
             console.print(
-                f"warning: step {step}: the latents use {metrics['effective_rank']:.1f} dimensions; "
+                f"warning: step {step}: the latents use {rank:.1f} dimensions with a spread of {spread:.2f}; "
                 "they are collapsing. A larger --lambda or batch spreads them."
             )
 

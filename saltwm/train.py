@@ -103,7 +103,7 @@ def _train(
     loader = batches(
         windows, options.seed, done, total_steps, options.batch_size, fabric.global_rank, fabric.world_size
     )
-    saved = out / "checkpoints" / f"step-{done:06d}"
+    saved = out / "checkpoints" / checkpoint.directory_name(done)
     metrics: dict[str, float] = {}
     watch = Stopwatch()
     with _finish_the_step() as stop, progress(f"train {out.name}", total_steps, done) as advance:

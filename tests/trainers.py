@@ -112,7 +112,8 @@ def _train(config, data, out, options):
     try:
         train(config, dataset, out, devices)
     except SaltError as error:
-        print(error, file=sys.stderr, flush=True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        print(error, file=sys.stderr, flush=True)  # into a file, which the limit must not keep from being written
         sys.exit(error.exit_code)
 
 
@@ -120,9 +121,22 @@ def _arm(options):
     """Prepare the fault that a test asks for."""
     if "crash_at" in options:
         durable._before_step = Crash(options["crash_at"], options["half_written"])
+    if "infinite_at" in options:
+        _make_a_loss_infinite(options["infinite_at"])
     if "file_bytes" in options:  # writing beyond it fails as on a full disk; the signal is ignored by Python
-        limit = options["file_bytes"]
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (options["file_bytes"], resource.RLIM_INFINITY))
+
+
+def _make_a_loss_infinite(step):
+    from saltwm import train
+
+    original, calls = train.training_loss, itertools.count(1)
+
+    def training_loss(*arguments):
+        losses = original(*arguments)
+        return losses._replace(total=losses.total * float("inf")) if next(calls) == step else losses
+
+    train.training_loss = training_loss
 
 
 class Crash:
