@@ -126,7 +126,8 @@ def _drawings(pair: PairedAnatomy) -> Iterable[Drawing]:
 def _episode_page(results: Path, listed: Listed) -> str:
     one, e = listed.one, listed.one.cell.evaluation
     plans = [plan for plan in one.episode.plans if plan.elite_costs]
-    drawing = figures.elite_costs("Costs while planning", plans, Series(listed.label, e.method)) if plans else None
+    series, end = Series(listed.label, e.method), one.episode.steps_taken
+    drawing = figures.elite_costs("Found and promised", plans, series, end) if plans else None
     environment = tables.ENVIRONMENT_NAMES.get(e.environment, e.environment)
     return template("episode.html").render(
         title=f"Task {one.episode.task}: {listed.label}, {one.episode.reason}",

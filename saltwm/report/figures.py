@@ -225,16 +225,17 @@ def steps_to_success(axes: Axes, title: str, methods: Sequence[tuple[Series, Seq
 
 
 @_drawn
-def elite_costs(axes: Axes, title: str, plans: Sequence[PlanRecord], series: Series) -> str:
-    """The mean elite cost of each plan of an episode by iteration of its search."""
-    for number, plan in enumerate(plans, start=1):
-        iterations = np.arange(1, len(plan.elite_costs) + 1)
-        label = f"plan {number}, at step {plan.step}"
-        axes.plot(iterations, plan.elite_costs, color=series.colour, linestyle=_LINES[(number - 1) % 4], label=label)
+def elite_costs(axes: Axes, title: str, plans: Sequence[PlanRecord], series: Series, end: int) -> str:
+    """The mean elite cost of each plan of an episode as its search went on, drawn over the steps that it was for."""
+    for plan, until in zip(plans, [*(plan.step for plan in plans[1:]), end], strict=True):
+        steps = np.linspace(plan.step, plan.step + 0.9 * (until - plan.step), len(plan.elite_costs))
+        axes.plot(steps, plan.elite_costs, color=series.colour)
+        axes.plot(steps[0], plan.elite_costs[0], "o", markerfacecolor="none", color=series.colour)
+        axes.plot(steps[-1], plan.elite_costs[-1], "o", color=series.colour)
     if all(cost > 0 for plan in plans for cost in plan.elite_costs):
         _log_axis(axes)
-    _finish(axes, title, "iteration of the search", "mean elite cost")
-    return f"{title}: cost by iteration for {len(plans)} plans of {series.label}."
+    _finish(axes, title, "environment step", "mean elite cost", legend=False)
+    return f"{title}: what each of {len(plans)} plans of {series.label} found and promised."
 
 
 @_drawn

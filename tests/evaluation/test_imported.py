@@ -1,0 +1,56 @@
+"""Imported datasets: starts and goals are shown as the file shows them, not as we would draw them."""
+
+import dataclasses
+
+import h5py
+import numpy as np
+import pytest
+
+from saltwm.data.collect import collect
+from saltwm.data.hdf5 import export_hdf5, import_hdf5
+from saltwm.errors import MismatchError
+from saltwm.evaluation.chunks import surroundings
+from saltwm.evaluation.evaluate import Request, evaluate_policy, make_job
+from saltwm.planning.policy import Decision
+from saltwm.records import read_tasks
+
+
+class Watcher:
+    """Stands still and remembers what it saw first."""
+
+    window = 1
+
+    def __init__(self):
+        self.first = None
+
+    def decide(self, view, keys):
+        self.first = self.first or view
+        return Decision(np.zeros((len(keys), 25, 2), np.float32), np.empty((len(keys), 0)))
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """Two-Room as another renderer drew it: its colours are ours, inverted."""
+    folder = tmp_path_factory.mktemp("imported")
+    ours = collect("two-room", folder / "ours", 6, image_size=16, workers=1, episodes_per_part=6)
+    export_hdf5(ours, folder / "file.h5")
+    with h5py.File(folder / "file.h5", "r+") as file:
+        file["pixels"][...] = 255 - file["pixels"][...]
+    return import_hdf5(folder / "file.h5", "two-room", folder / "imported")
+
+
+def test_starts_and_goals_are_the_files_own_frames(imported, tmp_path):
+    watcher, request = Watcher(), Request(run=None, protocol="paper", tasks=3)
+    evaluation = evaluate_policy(watcher, "watcher", imported, tmp_path, request, pictures=1)
+    tasks = read_tasks(tmp_path / evaluation.tasks_file).tasks
+    episodes = np.array([task.episode for task in tasks])
+    starts = np.array([task.start_step for task in tasks])
+    np.testing.assert_array_equal(watcher.first.frames[:, 0], imported.read_frames(episodes, starts))
+    np.testing.assert_array_equal(watcher.first.goals, imported.read_frames(episodes, starts + 25))
+
+
+def test_another_dataset_than_the_tasks_own_is_refused(imported, dataset, tmp_path):
+    job, _ = make_job(Request(run=None, protocol="paper", tasks=3), imported, tmp_path)
+    elsewhere = dataclasses.replace(job, dataset=str(dataset.path))
+    with pytest.raises(MismatchError, match="not the dataset that the tasks"):
+        surroundings(elsewhere, read_tasks(tmp_path / "tasks" / "two-room-paper-seed1.json"))

@@ -1,0 +1,65 @@
+"""Pictures: the recorded actions show the recorded episode, with what was promised at each replanning."""
+
+import subprocess
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from PIL import Image
+
+from saltwm.config import PROTOCOLS
+from saltwm.data.windows import held_out_episodes
+from saltwm.envs import make_env
+from saltwm.errors import UsageError
+from saltwm.evaluation.pictures import caption, play, replay, write_video
+from saltwm.evaluation.rollout import run_tasks
+from saltwm.evaluation.tasks import choose_tasks
+from saltwm.planning.policy import RandomPolicy
+from saltwm.records import EpisodeRecord, PlanRecord
+
+
+@pytest.fixture(scope="module")
+def played(dataset):
+    tasks = choose_tasks(dataset, PROTOCOLS["clean"], 2, 1, held_out_episodes(len(dataset), 3072, 0.5))
+    env = make_env("two-room", image_size=16)
+    return tasks, run_tasks(env, tasks.protocol, list(tasks.tasks), RandomPolicy([-1, -1], [1, 1], steps=25), 5)[1]
+
+
+def test_a_replay_ends_where_the_episode_ended(played):
+    tasks, outcome = played
+    seen = replay(make_env("two-room"), tasks.tasks[1], outcome)
+    assert len(seen.frames) == len(seen.distances) == outcome.record.steps_taken + 1
+    assert seen.distances[0] == outcome.record.start_distance
+    assert seen.distances[-1] == outcome.record.final_distance
+    assert min(seen.distances) == outcome.record.closest_distance
+
+
+def test_an_episode_is_played_as_gif_and_as_mp4_with_a_strip(played, tmp_path):
+    tasks, outcome = played
+    for kind in ("gif", "mp4"):
+        moving, strip = play(tasks, outcome, tmp_path, kind)
+        assert moving.name == f"task-001-{outcome.record.reason}.{kind}"
+        with Image.open(strip) as picture:
+            assert picture.size == (7 * 160 + 4, 160)
+    with Image.open(tmp_path / f"task-001-{outcome.record.reason}.gif") as gif:
+        assert gif.n_frames <= outcome.record.steps_taken + 1  # equal neighbours are stored once
+        assert gif.info["loop"] == 0
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", str(moving), "-f", "null", "-"]
+    assert subprocess.run(command, capture_output=True, check=True).stderr == b""
+
+
+def test_the_caption_tells_the_plan_in_force():
+    plans = (PlanRecord(0, (0.9, 0.2)), PlanRecord(25, (0.8, 0.01)))
+    record = EpisodeRecord(0, False, None, 50, "budget", 4.0, 3.0, 2.0, plans)
+    assert caption(record, 24, 1.5, 50) == (
+        "step 24 of 50   1.50 radii from the goal",
+        "plan 1: cost 0.9 before search, 0.2 promised",
+    )
+    assert caption(record, 25, 1.5, 50)[1] == "plan 2: cost 0.8 before search, 0.01 promised"
+    blind = EpisodeRecord(0, False, None, 50, "budget", 4.0, 3.0, 2.0, (PlanRecord(0, ()),))
+    assert caption(blind, 3, 1.5, 50)[1] == "acts without predicting"
+
+
+def test_another_kind_of_file_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"\.gif or \.mp4"):
+        write_video(tmp_path / "x.webp", [np.zeros((4, 4, 3), np.uint8)])

@@ -1,0 +1,82 @@
+"""Protocols: what varies is in the name, the paper's draw and its fix differ, long tasks end within their budget."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from saltwm.config import PROTOCOLS, CEMConfig, GaussNewtonConfig
+from saltwm.errors import UsageError
+from saltwm.evaluation.evaluate import Request, evaluate_policy, make_job
+from saltwm.evaluation.protocols import planner_named, protocol_for
+from saltwm.evaluation.tasks import choose_tasks
+from saltwm.planning.policy import RandomPolicy
+from saltwm.records import read_cell, read_tasks
+
+
+def test_a_variation_has_a_name_of_its_own():
+    assert protocol_for("clean") == PROTOCOLS["clean"]
+    held = protocol_for("clean", hold_steps=3)
+    assert (held.name, held.hold_steps) == ("clean-hold3", 3)
+    assert protocol_for("paper", last_start=True, hold_steps=2).name == "paper-len-hold2"
+
+
+def test_variations_that_mean_nothing_are_refused():
+    with pytest.raises(UsageError, match="for paper and long"):
+        protocol_for("clean", last_start=True)
+    with pytest.raises(UsageError, match="at least 1 step"):
+        protocol_for("clean", hold_steps=0)
+    with pytest.raises(UsageError, match="did you mean 'paper'"):
+        protocol_for("papr")
+
+
+def test_the_later_fix_draws_among_one_start_more(dataset):
+    """The same seed then picks other rows: the two variants' results are not comparable task by task."""
+    rows = [(e, s) for e, length in enumerate(dataset.lengths.tolist()) for s in range(length + 1 - 25)]
+    drawn = np.sort(np.random.default_rng(3).choice(len(rows), size=12, replace=False))
+    fixed = choose_tasks(dataset, protocol_for("paper", last_start=True), 12, 3)
+    assert [(task.episode, task.start_step) for task in fixed.tasks] == [rows[index] for index in drawn]
+    as_published = choose_tasks(dataset, protocol_for("paper"), 12, 3)
+    assert fixed.sha256 != as_published.sha256
+
+
+def test_only_the_fix_can_draw_the_last_start(dataset):
+    total = int((dataset.lengths + 1 - 25).clip(min=0).sum())
+    assert len(choose_tasks(dataset, protocol_for("paper", last_start=True), total, 1).tasks) == total
+    with pytest.raises(UsageError, match=f"{total - 1} possible starts are too few for {total}"):
+        choose_tasks(dataset, protocol_for("paper"), total, 1)
+
+
+@pytest.mark.parametrize("horizon", [10, 15, 20])
+def test_long_plans_are_executed_to_their_end_within_the_budget(dataset, tmp_path, monkeypatch, horizon):
+    """The long protocol with goals 40 steps on, because the episodes here are short."""
+    short = dataclasses.replace(PROTOCOLS["long"], goal_offset_steps=40, budget_steps=120)
+    monkeypatch.setitem(PROTOCOLS, "long", short)
+    request = Request(run=None, protocol="long", tasks=3, horizon_blocks=horizon)
+    policy = RandomPolicy([0, 0], [1e-3, 1e-3], steps=5 * horizon)
+    evaluation = evaluate_policy(policy, "slow", dataset, tmp_path, request, pictures=0)
+    _, cell = make_job(request, dataset, tmp_path, "slow")
+    assert (evaluation.protocol, evaluation.horizon_blocks) == ("long", horizon)
+    assert cell.name == "two-room-slow-long-seed1" + ("" if horizon == 10 else f"-h{horizon}")
+    tasks = read_tasks(tmp_path / evaluation.tasks_file).tasks
+    for task in tasks:
+        assert task.goal == tuple(dataset.states(task.episode)[task.start_step + 40])
+    for episode in read_cell(cell).episodes:
+        if episode.reason == "budget":
+            assert episode.steps_taken == 120
+            assert [plan.step for plan in episode.plans] == list(range(0, 120, 5 * horizon))
+
+
+def test_horizons_share_their_tasks(dataset, tmp_path):
+    jobs = [
+        make_job(Request(run=None, protocol="paper", tasks=3, horizon_blocks=h), dataset, tmp_path) for h in (None, 7)
+    ]
+    assert len({job.tasks_sha256 for job, _ in jobs}) == 1
+    assert len({cell for _, cell in jobs}) == 2
+
+
+def test_planners_are_named():
+    assert planner_named("cem") == CEMConfig()
+    assert planner_named("gauss-newton") == GaussNewtonConfig()
+    with pytest.raises(UsageError, match="did you mean 'mppi'"):
+        planner_named("mpi")
