@@ -273,7 +273,9 @@ def draw_discs(positions: State, size: int) -> Frame:
 def _gaussian(offsets: NDArray[np.float64]) -> NDArray[np.float32]:
     """exp(-offset^2 / 2 RADIUS^2) along one axis, scaled to a peak of 1 as the benchmark does: [N, size]."""
     values = np.exp(-(offsets**2) / (2 * RADIUS**2))
-    return (values / values.max(axis=1, keepdims=True)).astype(np.float32)
+    peak = values.max(axis=1, keepdims=True)
+    # Far outside the picture the peak is zero, and so is what is seen of the disc.
+    return np.divide(values, peak, out=np.zeros_like(values), where=peak > 0).astype(np.float32)
 
 
 def _pixel_centres(size: int) -> NDArray[np.float64]:
