@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from saltwm import checkpoint, durable
+from saltwm import durable
 from saltwm.config import CEMConfig, PlannerConfig, ProtocolConfig, TrainConfig
 from saltwm.data.store import Dataset
 from saltwm.data.windows import held_out_episodes
@@ -122,6 +122,8 @@ class _Model:
 def _find_model(request: Request, protocol: ProtocolConfig, dataset: Dataset) -> _Model:
     if request.run is None:
         return _Model("random")
+    from saltwm import checkpoint
+
     path = checkpoint.find_checkpoint(request.run)
     info = checkpoint.read_info(path)
     checkpoint.require_same_world(info.world, dataset.world, path)

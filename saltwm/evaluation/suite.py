@@ -5,15 +5,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from saltwm import checkpoint, durable
-from saltwm.config import CEMConfig, PlannerConfig, WorldSpec, to_plain
+from saltwm import durable
+from saltwm.config import CEMConfig, PlannerConfig, differing_fields, to_plain
 from saltwm.data.store import Dataset
 from saltwm.errors import MismatchError
 from saltwm.evaluation.cell import evaluate, evaluation_workers
 from saltwm.evaluation.evaluate import Request, compare_all, make_job
 from saltwm.evaluation.protocols import protocol_for
 from saltwm.records import Evaluation, PlannedCell, read_plan
+
+if TYPE_CHECKING:
+    from saltwm.checkpoint import CheckpointInfo
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,8 @@ def run_suite(
 
 def _requests(suite: Suite, dataset: Dataset) -> list[Request]:
     """The cells on one dataset; runs of one model are told apart by their folders."""
-    runs = [run for run in suite.runs if _world_of(run) == dataset.world]
-    models = {run: checkpoint.read_info(checkpoint.find_checkpoint(run)).run.model.model for run in runs}
+    runs = [run for run in suite.runs if _read_info(run).world == dataset.world]
+    models = {run: _read_info(run).run.model.model for run in runs}
     shared = Counter(models.values())
 
     def name(run: Path, planner: PlannerConfig) -> str | None:
@@ -82,15 +86,16 @@ def _requests(suite: Suite, dataset: Dataset) -> list[Request]:
 def _require_a_dataset_each(suite: Suite, datasets: Sequence[Dataset]) -> None:
     worlds = [dataset.world for dataset in datasets]
     for run in suite.runs:
-        if _world_of(run) not in worlds:
-            # One dataset: say which of its fields differ. Several: the run fits none of them.
-            if len(worlds) == 1:
-                checkpoint.require_same_world(_world_of(run), worlds[0], run)
-            raise MismatchError(f"{run}: learnt {_world_of(run)}, which is the world of no dataset given with --data")
+        world = _read_info(run).world
+        if world not in worlds:
+            nearest = differing_fields(world, worlds[0])
+            raise MismatchError(f"{run}: learnt a world that no dataset given with --data is of ({'; '.join(nearest)})")
 
 
-def _world_of(run: Path) -> WorldSpec:
-    return checkpoint.read_info(checkpoint.find_checkpoint(run)).world
+def _read_info(run: Path) -> "CheckpointInfo":
+    from saltwm import checkpoint  # torch, which a suite of random policies does without
+
+    return checkpoint.read_info(checkpoint.find_checkpoint(run))
 
 
 def _write_plan(results: Path, planned: list[PlannedCell]) -> None:

@@ -39,7 +39,7 @@ def undisturbed(run, dataset, tmp_path_factory):
 
 
 def test_records_do_not_depend_on_the_number_of_workers(undisturbed, run, dataset, tmp_path):
-    evaluate_run(request(run), dataset, tmp_path, workers=3, pictures=0)
+    evaluate_run(request(run), dataset, tmp_path, workers=2, pictures=0)
     assert records(tmp_path) == records(undisturbed)
 
 
