@@ -1,0 +1,34 @@
+"""The code in docs/evaluation.md runs as it stands there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from saltwm.records import read_cells
+
+DOCS = Path(__file__).parents[2] / "docs" / "evaluation.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, dataset, run):
+    """A folder laid out as the page assumes."""
+    root = tmp_path_factory.mktemp("docs")
+    (root / "data").mkdir()
+    (root / "runs").mkdir()
+    (root / "data" / "two-room").symlink_to(dataset.path)
+    (root / "runs" / "two-room-salt").symlink_to(run)
+    return root
+
+
+@pytest.mark.parametrize(("number", "method"), [(0, "still"), (1, "shooting")])
+def test_the_example_runs_and_its_method_is_in_the_records(folder, monkeypatch, number, method):
+    monkeypatch.chdir(folder)
+    exec(compile(BLOCKS[number], str(DOCS), "exec"), {})
+    found = {cell.evaluation.method: cell.evaluation for cell in read_cells(folder / "results")}
+    assert found[method].success.n == 20
+
+
+def test_the_page_has_no_other_code():
+    assert len(BLOCKS) == 2
