@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
 
 from saltwm import errors
-from saltwm.errors import SaltError
+from saltwm.errors import SaltError, UsageError
 
 Report = Callable[[], None]
 Work = Callable[[Any, Report], None]
@@ -56,6 +56,8 @@ class Workers:
     def __init__(
         self, count: int, make: Callable[..., Work], *arguments: Any, item_seconds: float | None = None
     ) -> None:
+        if count < 1:
+            raise UsageError(f"workers must be at least 1, found {count}")
         self._count = count
         self._make = (make, arguments)
         self._item_seconds = item_seconds

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from saltwm import durable
 from saltwm.config import read_config, to_plain, write_config
-from saltwm.errors import MismatchError, SaltError
+from saltwm.errors import DamagedError, MismatchError, SaltError
 from saltwm.evaluation.chunks import TASKS_PER_CHUNK, Job, chunk_writer, read_chunk, surroundings
 from saltwm.evaluation.pictures import film
 from saltwm.evaluation.rollout import Outcome, run_tasks
@@ -76,6 +76,8 @@ def _claim(job: Job, out: Path) -> None:
         write_config(out / "job.json", job)
         return
     there, here = durable.read_json(out / "job.json"), to_plain(job)
+    if not isinstance(there, dict):
+        raise DamagedError(f"{out / 'job.json'}: not a job; remove that folder and evaluate again")
     differing = [key for key in here if key not in _PATHS and there.get(key) != here[key]]
     if differing:
         found = "; ".join(f"{key}: {_short(there.get(key))} there, {_short(here[key])} here" for key in differing)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from saltwm import durable
 from saltwm.config import PlannerConfig, from_plain, to_plain
@@ -113,18 +112,25 @@ def _make_policy(job: Job, tasks: TaskSet, env: PlanningEnv) -> Policy:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """An outcome as JSON."""
+
+    record: EpisodeRecord
+    actions: list[list[float]]
+
+
 def _plain(outcome: Outcome) -> dict[str, Any]:
-    return {"record": to_plain(outcome.record), "actions": outcome.actions.tolist()}
+    return to_plain(_Stored(outcome.record, outcome.actions.tolist()))
 
 
 def read_chunk(path: Path) -> list[Outcome]:
     """The outcomes that a worker wrote."""
-
-    def outcome(row: dict[str, Any]) -> Outcome:
-        actions: NDArray[np.float32] = np.array(row["actions"], np.float32)
-        return Outcome(from_plain(EpisodeRecord, row["record"], str(path)), actions)
-
-    return [outcome(row) for row in durable.read_json(path)]
+    rows = durable.read_json(path)
+    if not isinstance(rows, list):
+        raise DamagedError(f"{path}: expected a list of outcomes, found {type(rows).__name__}; remove it and go on")
+    stored_rows = [from_plain(_Stored, row, str(path)) for row in rows]
+    return [Outcome(row.record, np.array(row.actions, np.float32)) for row in stored_rows]
 
 
 def read_outcomes(folder: Path) -> list[Outcome]:

@@ -70,6 +70,9 @@ def compare_all(results: Path) -> None:
 def make_job(request: Request, dataset: Dataset, results: Path, method: str | None = None) -> tuple[Job, Path]:
     """The job, its tasks frozen in RESULTS/tasks, and the folder that its results go to."""
     results = Path(results)
+    for name, value in (("tasks", request.tasks), ("horizon", request.horizon_blocks)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} must be at least 1, found {value}")
     protocol = protocol_for(request.protocol, last_start=request.last_start, hold_steps=request.hold_steps)
     horizon = request.horizon_blocks or protocol.horizon_blocks
     model = _find_model(request, protocol, dataset)
