@@ -16,10 +16,10 @@ demo: $(VENV)/.runtime ## collect, train, plan, diagnose and report Two-Room fro
 	$(BIN)/saltwm reproduce two-room --preset quick --out work/demo
 
 test: $(VENV)/.dev lint ## lint, types, import directions and every quick test (8 minutes on two cores)
-	$(BIN)/python -m pytest -m "not full"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not full"
 
 test-all: $(VENV)/.dev lint ## the same with the full counts of docs/promises.md
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 3600
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	@$(BIN)/ruff check saltwm tests
