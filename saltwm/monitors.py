@@ -23,13 +23,10 @@ from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.objective import effective_rank, prediction_loss
 from saltwm.progress import console
+from saltwm.watch import sickness
 
 METRICS_FILE = "metrics.jsonl"
 TIMING_FILE = "timing.jsonl"
-COLLAPSE_RANK = 3.0
-"""Below this effective rank the latents no longer tell states apart, and the run says so."""
-COLLAPSE_STD = 0.1
-"""The same for their mean spread, which SIGReg holds near 1: without it all latents shrink to a point, rank and all."""
 ACTIONS_MEASURED = 8
 """Action blocks whose A(c) is decomposed at each measurement: each costs as much as a forward pass of a few frames."""
 
@@ -100,7 +97,8 @@ class Journal:
         if before and before[-1]["processes"] != processes:
             console.print(
                 f"resuming on {processes} process(es) what {before[-1]['processes']} began: "
-                "the same batches, summed in another order, so equal up to rounding"
+                "the same batches, summed in another order, so equal up to rounding",
+                soft_wrap=True,
             )
         self._processes = processes
         self._trackers = trackers
@@ -111,13 +109,10 @@ class Journal:
         durable.append_json_line(self._metrics, {"step": step, **metrics})
         for track in self._trackers:
             track(step, metrics)
-        rank, spread = metrics["effective_rank"], metrics["latent_std"]
-        if step > 1 and (rank < COLLAPSE_RANK or spread < COLLAPSE_STD) and not self._warned:
+        sick = sickness({"step": step, **metrics})
+        if sick and not self._warned:
             self._warned = True
-            console.print(
-                f"warning: step {step}: the latents use {rank:.1f} dimensions with a spread of {spread:.2f}; "
-                "they are collapsing. A larger --lambda or batch spreads them."
-            )
+            console.print(f"warning: step {step}: {sick}. A larger --lambda or batch spreads them.", soft_wrap=True)
 
     def timed(self, step: int, speed: dict[str, float]) -> None:
         """Append how fast it goes."""

@@ -1,29 +1,37 @@
 """Training: steps are functions of their number, runs resume to the same bytes, sick runs stop."""
 
+import contextlib
 import dataclasses
+import io
 import itertools
 import math
+import shutil
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
+from trainers import result_bytes
 
 from saltwm import checkpoint, durable
-from saltwm.config import RunConfig
+from saltwm.cli.learning import Train
+from saltwm.config import CEMConfig, RunConfig
+from saltwm.data.collect import collect
 from saltwm.errors import DamagedError, MismatchError, NonFiniteError, UsageError
+from saltwm.monitors import validate
+from saltwm.objective import training_loss
+from saltwm.planning.cem import cem
+from saltwm.planning.costs import Situation, terminal_cost
 from saltwm.presets import PRESETS, run_config
-from saltwm.train import build_model, count_steps, learning_rate, train
+from saltwm.rng import torch_stream
+from saltwm.train import build_model, count_steps, learning_rate, make_windows, train
+from saltwm.watch import PANELS, Canvas, read_files, render, save_picture, watch
 
 
 def change(config, **train_options):
     return dataclasses.replace(config, train=dataclasses.replace(config.train, **train_options))
-
-
-def result_bytes(run):
-    """Weights, optimiser and metrics of a finished run."""
-    newest = checkpoint.list_checkpoints(run)[-1]
-    files = [newest / "weights.safetensors", newest / "optimizer.safetensors", run / "metrics.jsonl"]
-    return [durable.sha256(file) for file in files]
 
 
 def test_a_run_leaves_complete_checkpoints_and_a_metrics_line_per_measurement(run, tiny):
@@ -149,6 +157,208 @@ def test_learning_lowers_the_validation_error(tiny, dataset, tmp_path):
     train(config, dataset, tmp_path / "learning")
     first, *_, last = durable.read_json_lines(tmp_path / "learning" / "metrics.jsonl")
     assert last["loss"] < 0.8 * first["loss"]
+
+
+# --- what was measured -----------------------------------------------------------------------------------------------
+
+
+def test_metrics_hold_no_clock_and_timing_holds_the_speed(run):
+    metrics, timing = (durable.read_json_lines(run / name) for name in ("metrics.jsonl", "timing.jsonl"))
+    assert set(metrics[-1]) == {
+        *("step", "loss", "prediction", "sigreg", "gradient_norm", "learning_rate"),
+        *("latent_std", "latent_std_min", "effective_rank"),
+        *("validation_one_step", "validation_rollout", "sigma_max_base", "sigma_max_action"),
+    }
+    assert [row["step"] for row in timing][-4:] == [1, 2, 4, 6]
+    assert timing[-1]["processes"] == 1
+    assert timing[-1]["frames_per_second"] > 0
+    assert 0 <= timing[-1]["waited_fraction"] < 1
+    assert timing[-1]["seconds_left"] == 0
+
+
+def test_sigma_max_is_the_largest_singular_value_of_the_matrices_that_planning_multiplies(tiny, dataset):
+    model, windows = build_model(tiny, dataset), make_windows(tiny, dataset)
+    with torch.no_grad():
+        model.transition.N.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
+    found = validate(model, windows, tiny, torch.device("cpu"))
+    batch = windows.batch(windows.validation_ids(0, min(8, len(windows.validation))))
+    conditions = model.eval().condition(torch.from_numpy(batch.actions)).flatten(0, 1)[:8]
+    expected = max(np.linalg.svd(a.detach().numpy(), compute_uv=False)[0] for a in model.transition.matrix(conditions))
+    assert found["sigma_max_action"] == pytest.approx(expected, rel=1e-5)
+    assert found["sigma_max_base"] == pytest.approx(math.tanh(3), rel=1e-5)
+    assert found["sigma_max_action"] > found["sigma_max_base"]
+
+
+def test_a_tracker_that_is_not_installed_is_refused_before_training(tiny, dataset, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    for name in ("wandb", "tensorboard"):
+        with pytest.raises(UsageError, match=f"--log {name}: not installed; pip install {name}"):
+            train(tiny, dataset, tmp_path / "run", trackers=(name,))
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_trackers_receive_what_the_files_receive(tiny, dataset, tmp_path, monkeypatch):
+    """TensorBoard and Weights & Biases are not installed here; these stand in for the two calls that are made."""
+    scalars, logged = [], []
+
+    class SummaryWriter(contextlib.nullcontext):
+        def add_scalar(self, name, value, step):
+            scalars.append((step, name, value))
+
+    tracked = SimpleNamespace(log=lambda values, step: logged.append((step, values)), finish=lambda: None)
+    monkeypatch.setitem(
+        sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=lambda _: SummaryWriter())
+    )
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **_: tracked))
+    monkeypatch.setattr(SummaryWriter, "__enter__", lambda self: self)
+    train(tiny, dataset, tmp_path / "run", trackers=("tensorboard", "wandb"))
+    last = durable.read_json_lines(tmp_path / "run" / "metrics.jsonl")[-1]
+    assert (6, "loss", last["loss"]) in scalars
+    assert (6, {key: value for key, value in last.items() if key != "step"}) in logged
+
+
+def test_in_mixed_precision_actions_and_projections_are_not_rounded(tiny, dataset, tmp_path, monkeypatch):
+    """Fabric rounds every floating tensor that it finds among a module's arguments to bfloat16."""
+    seen = []
+
+    def look(model, frames, action_blocks, objective, projections):
+        seen.append((action_blocks.dtype, projections.dtype))
+        assert torch.is_autocast_enabled("cpu")
+        return training_loss(model, frames, action_blocks, objective, projections)
+
+    monkeypatch.setattr("saltwm.train.training_loss", look)
+    train(change(tiny, steps=2, precision="bf16-mixed"), dataset, tmp_path / "run")
+    assert set(seen) == {(torch.float32, torch.float32)}
+
+
+# --- watching --------------------------------------------------------------------------------------------------------
+
+
+def test_watch_draws_every_curve_and_the_state_of_the_run(run):
+    text = drawn(read_files(run))
+    assert "salt: step 6 of 6" in text
+    assert "finished" in text
+    for panel in PANELS:
+        assert panel.title in text
+    assert any(0x2800 < ord(letter) < 0x2900 for letter in text)
+
+
+def test_watch_says_so_when_the_latents_have_collapsed(run):
+    files = read_files(run)
+    assert "collapsing" not in drawn(files)
+    sick = dataclasses.replace(files, metrics=[*files.metrics[:-1], files.metrics[-1] | {"latent_std": 0.01}])
+    assert "they are collapsing" in drawn(sick)
+
+
+def test_watch_draws_a_rising_curve_from_the_lower_left_to_the_upper_right():
+    canvas = Canvas(4, 2)
+    canvas.draw([(0.0, 0.0), (1.0, 1.0)], "red")
+    top, bottom = (line.plain for line in canvas.lines())
+    assert top[:2] == bottom[2:] == "\u2800\u2800"
+    assert "\u2800" not in top[2:] + bottom[:2]
+
+
+def test_watch_goes_on_until_the_run_is_finished(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (copy / "metrics.jsonl").write_text("".join(lines[:-1]))
+    seen = []
+
+    def show(drawing):
+        seen.append(drawing)
+        if len(seen) == 2:
+            (copy / "metrics.jsonl").write_text("".join(lines))
+
+    watch(copy, show, 80, pause=0.0)
+    assert len(seen) == 3
+
+
+def test_watch_saves_a_small_picture(run, tmp_path):
+    save_picture(read_files(run), tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "curves.png").stat().st_size < 60_000
+
+
+def test_watching_what_is_no_run_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="not a training run"):
+        read_files(tmp_path)
+
+
+def drawn(files):
+    console = Console(width=120, file=io.StringIO())
+    console.print(render(files, 120))
+    return console.file.getvalue()
+
+
+# --- every combination and ablation ----------------------------------------------------------------------------------
+
+VARIANTS = {
+    "salt, rollout": {},
+    "salt, one-step": {"objective": "one-step"},
+    "lewm, rollout": {"model": "lewm", "objective": "rollout"},
+    "lewm, one-step": {"model": "lewm"},
+    "no modes": {"modes": 0},
+    "no spectral constraint": {"spectral": False},
+    "no SIGReg": {"lambda_": 0.0},
+    "a smaller latent": {"latent_dim": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def variant_runs(dataset, tmp_path_factory):
+    """Each variant as its options on the command line make it, two steps long."""
+    folder = tmp_path_factory.mktemp("variants")
+    for name, options in VARIANTS.items():
+        common = {"preset": "quick", "steps": 2, "batch_size": 8, "latent_dim": 16}
+        verb = Train(dataset.path, folder / name, **(common | options))
+        train(verb.config(), dataset, verb.out)
+    return folder
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_builds_steps_saves_loads_and_plans(variant_runs, dataset, name):
+    model = checkpoint.load(variant_runs / name, world=dataset.world)
+    windows = make_windows(checkpoint.read_run(variant_runs / name).run, dataset)
+    batch = windows.batch(windows.validation_ids(0, 2))
+    with torch.inference_mode():
+        latents = model.encode(torch.from_numpy(batch.frames))
+        past = model.condition(torch.from_numpy(batch.actions))[:, : model.window - 1]
+        cost = terminal_cost(model, Situation(latents[:, : model.window], past, latents[:, -1]))
+        generators = [torch_stream(0, "plan", task) for task in range(2)]
+        few = CEMConfig(candidates=20, iterations=2, elites=5)
+        plan = cem(cost, horizon=2, action_dim=model.action_encoder.block_dim, generators=generators, config=few)
+    assert plan.actions.shape[:2] == (2, 2)
+    assert plan.actions.isfinite().all()
+
+
+def test_the_four_combinations_see_the_same_windows_targets_and_budget(variant_runs):
+    runs = [checkpoint.read_run(variant_runs / name) for name in list(VARIANTS)[:4]]
+    assert len({(info.run.model.model, info.run.objective.objective) for info in runs}) == 4
+    assert len({info.run.train for info in runs}) == 1
+    assert len({info.run.objective.rollout_steps for info in runs}) == 1
+    assert len({info.dataset_sha256 for info in runs}) == 1
+
+
+# --- presets ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["salt", "lewm"])
+@pytest.mark.parametrize("precision", ["32-true", pytest.param("bf16-mixed", marks=pytest.mark.full)])
+def test_the_paper_preset_builds_and_steps_at_full_size(tmp_path_factory, model, precision):
+    """ViT-Tiny at 224 px, two steps of two windows; processors that only emulate bfloat16 need a minute for them."""
+    folder = tmp_path_factory.mktemp("paper")
+    large = collect("two-room", folder / "data", 3, image_size=224, frame_every=5, workers=1)
+    few = {"batch_size": 2, "steps": 2, "validation_batches": 1, "validation_fraction": 0.3}
+    config = change(run_config("paper", model), precision=precision, **few)
+    result = train(config, large, folder / "run")
+    assert result.step == 2
+    weights = checkpoint.load(folder / "run").state_dict()
+    assert all(value.isfinite().all() for value in weights.values())
+    transition = checkpoint.load(folder / "run").transition
+    count = sum(parameter.numel() for parameter in transition.parameters())
+    assert count == {"salt": 703_872, "lewm": 11_584_128}[model]
 
 
 def test_the_paper_preset_is_the_papers_to_the_letter():

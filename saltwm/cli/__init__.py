@@ -15,7 +15,7 @@ import tyro
 from saltwm.cli.acting import Anatomy, Diagnose, Evaluate, Play, Report, Suite
 from saltwm.cli.bench import Bench
 from saltwm.cli.data import Collect, Data
-from saltwm.cli.learning import Info, Train
+from saltwm.cli.learning import Info, Train, Watch
 from saltwm.cli.printing import say_error
 from saltwm.cli.story import Doctor, Reproduce
 from saltwm.cli.weights import Export, ImportWeights
@@ -25,6 +25,7 @@ Verb = (
     Annotated[Collect, tyro.conf.subcommand("collect")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Watch, tyro.conf.subcommand("watch")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Suite, tyro.conf.subcommand("suite")]
     | Annotated[Play, tyro.conf.subcommand("play")]

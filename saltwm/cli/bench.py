@@ -5,12 +5,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import tyro
 
 from saltwm.cli.printing import say
-from saltwm.config import one_of
+from saltwm.config import ModelName, one_of
 
 if TYPE_CHECKING:
     from saltwm.diagnostics.timing import Figure
@@ -20,6 +20,14 @@ def _plan(quick: bool) -> "list[Figure]":
     from saltwm.diagnostics.efficiency import plan_figures
 
     return plan_figures(horizons=(5,), rounds=1, iterations=2) if quick else plan_figures()
+
+
+def _train(quick: bool) -> "list[Figure]":
+    from saltwm.diagnostics.training_cost import train_figures
+    from saltwm.presets import run_config
+
+    rounds = 4 if quick else 12
+    return [f for model in get_args(ModelName) for f in train_figures(run_config("cpu", model), rounds=rounds)]
 
 
 def _collect(quick: bool) -> "list[Figure]":
@@ -34,7 +42,12 @@ def _load(quick: bool) -> "list[Figure]":
     return load_figures(episodes=20, rounds=2) if quick else load_figures()
 
 
-BENCHES: "dict[str, Callable[[bool], list[Figure]]]" = {"plan": _plan, "collect": _collect, "load": _load}
+BENCHES: "dict[str, Callable[[bool], list[Figure]]]" = {
+    "plan": _plan,
+    "train": _train,
+    "collect": _collect,
+    "load": _load,
+}
 """Name -> the figures it measures; called with `quick`, which trades accuracy for time."""
 
 

@@ -131,6 +131,35 @@ class Info:
         show(self.json, card(self.run_))
 
 
+@dataclass(frozen=True)
+class Watch:
+    """Draw a run's curves in the terminal while it trains; ends with the run or with Ctrl-C."""
+
+    run_: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(name="run")]
+    """Run directory."""
+    once: bool = False
+    """Draw what there is now and end."""
+    picture: Path | None = None
+    """Save the curves as a PNG instead."""
+
+    def run(self) -> None:
+        """Draw."""
+        from rich.console import Console
+        from rich.live import Live
+
+        from saltwm.watch import read_files, render, save_picture, watch
+
+        console = Console()
+        if self.picture is not None:
+            save_picture(read_files(self.run_), self.picture)
+            console.print(f"written: {self.picture}")
+        elif self.once or not console.is_terminal:
+            console.print(render(read_files(self.run_), console.width))
+        else:
+            with Live(console=console, auto_refresh=False) as live:
+                watch(self.run_, lambda drawing: live.update(drawing, refresh=True), console.width)
+
+
 def _replace(value: Any, **changes: Any) -> Any:
     """The dataclass with those changes that are not None."""
     return dataclasses.replace(value, **{name: change for name, change in changes.items() if change is not None})

@@ -1,0 +1,132 @@
+"""What a training step costs and where its time goes: `saltwm bench train`.
+
+Shares and ratios are of processor seconds of one thread, of jobs that take turns in one run: they hold on any machine
+and on a busy one. Frames per second are this machine's, with all its threads.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from saltwm.config import RunConfig
+from saltwm.data.collect import collect
+from saltwm.data.store import Dataset
+from saltwm.data.windows import batches
+from saltwm.devices import Devices, make_fabric
+from saltwm.diagnostics.timing import Figure, take_turns
+from saltwm.objective import draw_projections, prediction_loss, sigreg
+from saltwm.rng import torch_stream
+from saltwm.train import Inputs, Learner, build_model, make_optimizer, make_windows, take_step
+
+LOOP_COST = 1.05
+"""What the loop may cost over the bare forward, backward and optimiser step of the same model."""
+METHOD_SHARE = 0.15
+"""What SALT's transition and SIGReg together may take of a step."""
+DATA_SHARE = 0.05
+"""What waiting for data may take of a step."""
+MANY_STEPS = 1_000_000  # a schedule that never leaves its warm-up, so the weights stay where they are
+
+
+def train_figures(config: RunConfig, episodes: int = 100, rounds: int = 12) -> list[Figure]:
+    """Frames per second, the loop against the bare step, and the split of a step, on Two-Room at 64 px."""
+    with tempfile.TemporaryDirectory() as directory:
+        dataset = collect("two-room", Path(directory) / "data", episodes, frame_every=5, workers=1)
+        step = TrainingStep(config, dataset)
+        return [*_speed(step, rounds), *_split(step, rounds)]
+
+
+class TrainingStep:
+    """One training step and its parts, each a function without arguments."""
+
+    def __init__(self, config: RunConfig, dataset: Dataset) -> None:
+        self.config = config
+        self.name = f"{config.preset}, {config.model.model}"
+        self._fabric = make_fabric(Devices("cpu", 1), config.train.precision)
+        self._learner = Learner(build_model(config, dataset), config.objective)
+        self._wrapped, self._optimizer = self._fabric.setup(self._learner, make_optimizer(self._learner, config))
+        self.loader = batches(make_windows(config, dataset), 0, 0, MANY_STEPS, config.train.batch_size)
+        self._reader = iter(self.loader)
+        _, batch = next(self._reader)
+        self._frames, self._actions = torch.from_numpy(batch.frames), torch.from_numpy(batch.actions)
+        dim, count = config.model.latent_dim, config.objective.sigreg_projections
+        self._projections = draw_projections(dim, count, torch_stream(0, "projections", 0))
+        windows, frames = self._frames.shape[:2]
+        self._latents = torch.randn(windows, frames, dim, requires_grad=True)
+        self._conditions = torch.randn(windows, frames - 1, dim, requires_grad=True)
+
+    @property
+    def frames(self) -> int:
+        """Frames of a batch."""
+        return self._frames.shape[0] * self._frames.shape[1]
+
+    def loop(self) -> None:
+        """All that training does between two measurements, data included."""
+        step, batch = next(self._reader)
+        take_step(self._fabric, self._wrapped, self._optimizer, batch, self.config, step, MANY_STEPS)
+
+    def bare_step(self) -> None:
+        """Forward, backward, optimiser."""
+        self._optimizer.zero_grad(set_to_none=True)
+        self._wrapped(Inputs(self._frames, self._actions, self._projections)).total.backward()
+        self._optimizer.step()
+
+    def encoder(self) -> None:
+        """Forward and backward of the encoder."""
+        self._learner.model.encode(self._frames).sum().backward()
+
+    def transition(self) -> None:
+        """Forward and backward of the predictions."""
+        objective = self.config.objective.objective
+        prediction_loss(self._learner.model, self._latents, self._conditions, objective).backward()
+
+    def sigreg(self) -> None:
+        """Forward and backward of the regularisation."""
+        sigreg(self._latents, self._projections, self.config.objective.sigreg_knots).backward()
+
+    def optimiser(self) -> None:
+        """Clipping and the update."""
+        torch.nn.utils.clip_grad_norm_(self._learner.parameters(), self.config.train.gradient_clip)
+        self._optimizer.step()
+
+
+def _speed(step: TrainingStep, rounds: int) -> list[Figure]:
+    """The loop alone, by the clock on the wall."""
+    step.loop()
+    started, waited = time.perf_counter(), step.loader.waited
+    for _ in range(rounds):
+        step.loop()
+    seconds = time.perf_counter() - started
+    share = (step.loader.waited - waited) / seconds
+    threads = f"{step.frames} frames a step, {torch.get_num_threads()} thread(s)"
+    return [
+        Figure(f"{step.name}: training", rounds * step.frames / seconds, "frames/s", note=threads),
+        Figure(f"{step.name}: waiting for data", share, "of a step", at_most=DATA_SHARE),
+    ]
+
+
+def _split(step: TrainingStep, rounds: int) -> list[Figure]:
+    """The loop against the bare step, and the parts of a step."""
+    parts: dict[str, Callable[[], None]] = {
+        "encoder": step.encoder,
+        "transition": step.transition,
+        "SIGReg": step.sigreg,
+        "optimiser": step.optimiser,
+    }
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        timings = take_turns({"loop": step.loop, "bare step": step.bare_step} | parts, rounds, time.process_time)
+    finally:
+        torch.set_num_threads(threads)
+    shares = {part: timings.ratio(part, "loop") for part in parts}
+    wanted = METHOD_SHARE if step.config.model.model == "salt" else None
+    return [
+        Figure(f"{step.name}: loop / bare step", timings.ratio("loop", "bare step"), "x", at_most=LOOP_COST),
+        *(Figure(f"{step.name}: {part}", share, "of a step") for part, share in shares.items()),
+        Figure(
+            f"{step.name}: transition + SIGReg", shares["transition"] + shares["SIGReg"], "of a step", at_most=wanted
+        ),
+    ]
