@@ -14,11 +14,13 @@ _WHERE = {
     "Encoder": "saltwm.model.encoder",
     "Plan": "saltwm.planning.cem",
     "SaltError": "saltwm.errors",
+    "SolverAdapter": "saltwm.planning.adapter",
     "StateAffine": "saltwm.model.affine",
     "TransformerPredictor": "saltwm.model.transformer",
     "Windows": "saltwm.data.windows",
     "WorldModel": "saltwm.model.world_model",
     "cem": "saltwm.planning.cem",
+    "gauss_newton": "saltwm.planning.gauss_newton",
     "load": "saltwm.checkpoint",
     "make_env": "saltwm.envs",
     "run_config": "saltwm.presets",
@@ -36,11 +38,13 @@ __all__ = [
     "Encoder",
     "Plan",
     "SaltError",
+    "SolverAdapter",
     "StateAffine",
     "TransformerPredictor",
     "Windows",
     "WorldModel",
     "cem",
+    "gauss_newton",
     "load",
     "make_env",
     "propagation",
@@ -64,9 +68,11 @@ if TYPE_CHECKING:
     from saltwm.model.transformer import TransformerPredictor
     from saltwm.model.world_model import WorldModel
     from saltwm.objective import sigreg
+    from saltwm.planning.adapter import SolverAdapter
     from saltwm.planning.agent import Agent
     from saltwm.planning.cem import Plan, cem
     from saltwm.planning.costs import terminal_cost
+    from saltwm.planning.gauss_newton import gauss_newton
     from saltwm.presets import run_config
     from saltwm.train import train
 

@@ -47,7 +47,7 @@ CPU = RunConfig(
 )
 
 QUICK = dataclasses.replace(
-    CPU, preset="quick", train=dataclasses.replace(CPU.train, steps=500, validate_every=50, save_every=100)
+    CPU, preset="quick", train=dataclasses.replace(CPU.train, steps=250, validate_every=50, save_every=125)
 )
 
 PRESETS: dict[str, RunConfig] = {preset.preset: preset for preset in (PAPER, CPU, QUICK)}
@@ -55,23 +55,29 @@ PRESETS: dict[str, RunConfig] = {preset.preset: preset for preset in (PAPER, CPU
 
 @dataclass(frozen=True)
 class Recipe:
-    """What `saltwm reproduce` collects and asks of one environment."""
+    """What `saltwm reproduce` collects, trains and asks of one environment."""
 
     episodes: int
-    image_size: int
-    frame_every: int
+    steps: int
+    """Optimiser steps: what the environment needs, within the preset's time."""
     tasks: dict[str, int]
     """Tasks per protocol."""
-    paper_seeds: tuple[int, ...]
+    paper_seeds: tuple[int, ...] = (1, 2, 3)  # App. B.5
+    policy: str | None = None
+    """Collecting policy, where it is not the environment's default."""
+    image_size: int = 64
+    frame_every: int = 5
 
+
+_PAPER_AND_CLEAN = {"paper": 50, "clean": 100}
 
 RECIPES: dict[tuple[str, str], Recipe] = {
-    ("quick", "two-room"): Recipe(2000, 64, 5, {"paper": 50, "clean": 50}, (1,)),
-    ("cpu", "two-room"): Recipe(4000, 64, 5, {"paper": 50, "clean": 100}, (1, 2, 3)),
-    ("cpu", "push-t"): Recipe(4000, 64, 5, {"paper": 50, "clean": 100}, (1, 2, 3)),
-    ("cpu", "reacher"): Recipe(2000, 64, 5, {"paper": 50, "clean": 100}, (1, 2, 3)),
-    ("cpu", "cube"): Recipe(1500, 64, 5, {"paper": 50, "clean": 100}, (1, 2, 3)),
-    ("cpu", "cube-double"): Recipe(1500, 64, 5, {"paper": 50, "clean": 100}, (1, 2, 3)),
+    ("quick", "two-room"): Recipe(2000, 250, {"paper": 50, "clean": 50}, (1,)),
+    ("cpu", "two-room"): Recipe(4000, 800, _PAPER_AND_CLEAN),
+    ("cpu", "push-t"): Recipe(4000, 4000, _PAPER_AND_CLEAN),
+    ("cpu", "reacher"): Recipe(1500, 4000, _PAPER_AND_CLEAN, policy="smooth"),
+    ("cpu", "cube"): Recipe(1500, 4000, _PAPER_AND_CLEAN),
+    ("cpu", "cube-double"): Recipe(1500, 4000, _PAPER_AND_CLEAN),
 }
 
 

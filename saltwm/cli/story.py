@@ -47,6 +47,7 @@ class Reproduce:
             self.environment,
             data,
             plan.episodes,
+            policy=plan.policy,
             image_size=plan.image_size,
             frame_every=plan.frame_every,
             workers=self.workers,
@@ -54,7 +55,7 @@ class Reproduce:
         models: tuple[ModelName, ...] = ("salt",) if self.preset == "quick" else ("salt", "lewm")
         runs = [self.out / "runs" / f"{self.environment}-{model}" for model in models]
         for run, model in zip(runs, models, strict=True):
-            yield Train(data, run, self.preset, model)
+            yield Train(data, run, self.preset, model, steps=plan.steps)
         for protocol, tasks in plan.tasks.items():
             for seed in plan.paper_seeds if protocol == "paper" else (1,):
                 for method in ("random", *map(str, runs)):
