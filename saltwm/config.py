@@ -20,6 +20,7 @@ T = TypeVar("T")
 ModelName = Literal["salt", "lewm"]
 ObjectiveName = Literal["rollout", "one-step"]
 Variant = Literal["paper", "clean"]
+ProtocolName = Literal["paper", "clean", "long"]
 RenderQuality = Literal["fast", "full"]
 
 

@@ -14,6 +14,7 @@ from saltwm.config import (
     ModelName,
     ObjectiveConfig,
     ObjectiveName,
+    ProtocolName,
     RunConfig,
     TrainConfig,
     TransformerConfig,
@@ -54,30 +55,43 @@ PRESETS: dict[str, RunConfig] = {preset.preset: preset for preset in (PAPER, CPU
 
 
 @dataclass(frozen=True)
+class Questions:
+    """Cells of a suite: every protocol with every seed and horizon."""
+
+    protocols: tuple[ProtocolName, ...]
+    tasks: int
+    seeds: tuple[int, ...] = (1,)
+    horizons: tuple[int, ...] = ()
+    """The protocol's own if none is named."""
+
+
+@dataclass(frozen=True)
 class Recipe:
     """What `saltwm reproduce` collects, trains and asks of one environment."""
 
     episodes: int
     steps: int
     """Optimiser steps: what the environment needs, within the preset's time."""
-    tasks: dict[str, int]
-    """Tasks per protocol."""
-    paper_seeds: tuple[int, ...] = (1, 2, 3)  # App. B.5
+    questions: tuple[Questions, ...]
     policy: str | None = None
     """Collecting policy, where it is not the environment's default."""
     image_size: int = 64
     frame_every: int = 5
 
 
-_PAPER_AND_CLEAN = {"paper": 50, "clean": 100}
+_THE_PAPERS = (
+    Questions(("paper",), 50, seeds=(1, 2, 3)),  # App. B.5
+    Questions(("clean",), 100),
+    Questions(("long",), 50, horizons=(10, 15, 20)),  # App. E.1
+)
 
 RECIPES: dict[tuple[str, str], Recipe] = {
-    ("quick", "two-room"): Recipe(2000, 250, {"paper": 50, "clean": 50}, (1,)),
-    ("cpu", "two-room"): Recipe(4000, 800, _PAPER_AND_CLEAN),
-    ("cpu", "push-t"): Recipe(4000, 4000, _PAPER_AND_CLEAN),
-    ("cpu", "reacher"): Recipe(1500, 4000, _PAPER_AND_CLEAN, policy="smooth"),
-    ("cpu", "cube"): Recipe(1500, 4000, _PAPER_AND_CLEAN),
-    ("cpu", "cube-double"): Recipe(1500, 4000, _PAPER_AND_CLEAN),
+    ("quick", "two-room"): Recipe(2000, 250, (Questions(("paper", "clean"), 50),)),
+    ("cpu", "two-room"): Recipe(4000, 800, _THE_PAPERS),
+    ("cpu", "push-t"): Recipe(4000, 4000, _THE_PAPERS),
+    ("cpu", "reacher"): Recipe(1500, 4000, _THE_PAPERS, policy="smooth"),
+    ("cpu", "cube"): Recipe(1500, 4000, _THE_PAPERS),
+    ("cpu", "cube-double"): Recipe(1500, 4000, _THE_PAPERS),
 }
 
 

@@ -10,7 +10,6 @@ import tyro
 
 from saltwm.cli.printing import next_command, print_results, say, show
 
-ProtocolName = Literal["paper", "clean", "long"]
 PlannerName = Literal["cem", "gauss-newton", "icem", "mppi", "gradient"]
 
 

@@ -9,11 +9,15 @@ from typing import Any, Literal
 
 import tyro
 
-from saltwm.cli.acting import Diagnose, Evaluate, Report
+from saltwm.cli.acting import Diagnose, Report, Suite
 from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import next_command, print_results, say
 from saltwm.config import ModelName
+
+
+PICTURES = 3
+"""Episodes filmed per evaluation: a row of the report."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,18 @@ class Reproduce:
         runs = [self.out / "runs" / f"{self.environment}-{model}" for model in models]
         for run, model in zip(runs, models, strict=True):
             yield Train(data, run, self.preset, model, steps=plan.steps)
-        for protocol, tasks in plan.tasks.items():
-            for seed in plan.paper_seeds if protocol == "paper" else (1,):
-                for method in ("random", *map(str, runs)):
-                    yield Evaluate(method, data, results, protocol, tasks, seed, workers=self.workers)  # type: ignore[arg-type]
+        for asked in plan.questions:
+            yield Suite(
+                tuple(runs),
+                (data,),
+                results,
+                protocols=asked.protocols,
+                horizons=asked.horizons,
+                seeds=asked.seeds,
+                tasks=asked.tasks,
+                workers=self.workers,
+                pictures=PICTURES,
+            )
         for run in runs:
             yield Diagnose(run, data, results)
         yield Report(results, self.out / "report")
@@ -93,9 +105,10 @@ def _spell(verb: Any) -> str:
     words = [type(verb).__name__.lower()]
     for field in dataclasses.fields(verb):
         value = getattr(verb, field.name)
+        spelt = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
         name = field.name.rstrip("_").replace("_", "-")
-        if field.name in ("environment", "dataset", "results") or name == "run":
-            words.append(str(value))
+        if field.name in ("environment", "dataset", "results") or name in ("run", "runs"):
+            words.append(spelt)
         elif value != field.default:
-            words.append(f"--{name} {value}")
+            words.append(f"--{name} {spelt}")
     return " ".join(words)
