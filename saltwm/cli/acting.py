@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from saltwm.cli.printing import next_command, print_results, say, show
+from saltwm.config import ProtocolName
 
 PlannerName = Literal["cem", "gauss-newton", "icem", "mppi", "gradient"]
 

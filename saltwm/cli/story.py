@@ -15,7 +15,6 @@ from saltwm.cli.learning import Train
 from saltwm.cli.printing import next_command, print_results, say
 from saltwm.config import ModelName
 
-
 PICTURES = 3
 """Episodes filmed per evaluation: a row of the report."""
 
