@@ -203,7 +203,7 @@ def save_picture(files: RunFiles, path: Path) -> None:
     """The same diagrams as a small PNG."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.0, 4.2), dpi=75, layout="constrained")
+    figure = Figure(figsize=(9.0, 4.2), dpi=70, layout="constrained")
     for axes, panel in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
         for colour, (key, name) in zip(("#e07b1a", "#2f6fb7"), panel.names.items(), strict=False):
             curve = points(files.metrics, key, logarithmic=False)
