@@ -87,7 +87,7 @@ _THE_PAPERS = (
 
 RECIPES: dict[tuple[str, str], Recipe] = {
     ("quick", "two-room"): Recipe(2000, 250, (Questions(("paper", "clean"), 50),)),
-    ("cpu", "two-room"): Recipe(4000, 800, _THE_PAPERS),
+    ("cpu", "two-room"): Recipe(4000, 400, _THE_PAPERS),
     ("cpu", "push-t"): Recipe(4000, 4000, _THE_PAPERS),
     ("cpu", "reacher"): Recipe(1500, 4000, _THE_PAPERS, policy="smooth"),
     ("cpu", "cube"): Recipe(1500, 4000, _THE_PAPERS),
