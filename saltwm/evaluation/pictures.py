@@ -18,6 +18,7 @@ from saltwm.records import EpisodeRecord, Task, TaskSet
 PICTURE_SIZE = 160
 STRIP_FRAMES = 6
 GAP = 4
+GREY = 205
 BAND_HEIGHT = 34
 FRAMES_PER_SECOND = 12.5
 
@@ -93,9 +94,11 @@ def replay(env: PlanningEnv, task: Task, outcome: Outcome) -> Replay:
 
 
 def beside(*frames: Frame) -> Frame:
-    """Pictures side by side; the last one, the goal, is set apart by a white gap."""
-    gap = np.full((frames[0].shape[0], GAP, 3), 255, np.uint8)
-    return np.concatenate([*frames[:-1], gap, frames[-1]], axis=1)
+    """Pictures side by side with grey gaps; the last one, the goal, is set apart by a wider one."""
+    gap = np.full((frames[0].shape[0], GAP, 3), GREY, np.uint8)
+    apart = np.concatenate([gap] * 4, axis=1)
+    seen = [part for frame in frames[:-1] for part in (frame, gap)][:-1]
+    return np.concatenate([*seen, apart, frames[-1]], axis=1)
 
 
 def caption(record: EpisodeRecord, step: int, distance: float, budget: int) -> tuple[str, str]:

@@ -40,7 +40,7 @@ def test_an_episode_is_played_as_gif_and_as_mp4_with_a_strip(played, tmp_path):
         moving, strip = play(tasks, outcome, tmp_path, kind)
         assert moving.name == f"task-001-{outcome.record.reason}.{kind}"
         with Image.open(strip) as picture:
-            assert picture.size == (7 * 160 + 4, 160)
+            assert picture.size == (7 * 160 + 5 * 4 + 16, 160)
     with Image.open(tmp_path / f"task-001-{outcome.record.reason}.gif") as gif:
         assert gif.n_frames <= outcome.record.steps_taken + 1  # equal neighbours are stored once
         assert gif.info["loop"] == 0
