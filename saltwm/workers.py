@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from saltwm import errors
 from saltwm.errors import SaltError, UsageError
@@ -21,6 +21,9 @@ from saltwm.errors import SaltError, UsageError
 Report = Callable[[], None]
 Work = Callable[[Any, Report], None]
 """work(item, report): do one item, and call report() as its parts are finished."""
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LP_NUM_THREADS"), "1")
+"""Environment of a worker: one thread for arithmetic and software rendering, because there is a worker per core."""
 
 BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 30.0
@@ -36,6 +39,24 @@ class Event:
     kind: Literal["part", "done", "lost"]
     item: Any
     why: str = ""
+
+
+class Pool(Protocol):
+    """Whatever does items one at a time, somewhere, and tells what became of them."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether an item is being worked on."""
+
+    @property
+    def free(self) -> bool:
+        """Whether another item can be assigned."""
+
+    def assign(self, item: Any) -> None:
+        """Give an item to a worker that has none."""
+
+    def events(self, seconds: float = 0.1) -> list[Event]:
+        """What happened since the last look; waits up to `seconds` for something to happen."""
 
 
 @dataclass
@@ -127,7 +148,7 @@ class Workers:
         if kind == "alive":
             return None
         if kind == "error":
-            raise _error_of(values[0])(values[1])
+            raise error_named(values[0])(values[1])
         event = Event(kind, worker.item)
         if kind == "done":
             worker.item = None
@@ -163,7 +184,8 @@ def _exit_code(process: Any) -> str:
     return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
 
 
-def _error_of(name: str) -> type[SaltError]:
+def error_named(name: str) -> type[SaltError]:
+    """The kind of SaltError that a worker named; a plain one for a name that is none."""
     kind = getattr(errors, name, SaltError)
     return kind if isinstance(kind, type) and issubclass(kind, SaltError) else SaltError
 
@@ -219,10 +241,9 @@ def _die_with_parent() -> None:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Children started inside use one thread for arithmetic and software rendering: there is one of them per core."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LP_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
+    """Children started inside have the environment ONE_THREAD."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
     try:
         yield
     finally:

@@ -103,6 +103,8 @@ class Suite:
     """Include the random policy."""
     workers: int = 2
     """Processes."""
+    ray: str | None = None
+    """HOST:PORT of a Ray cluster's head: the processes run there, with a CPU each (pip install saltwm[ray])."""
     pictures: int = 4
     """Episodes to film per cell."""
     json: bool = False
@@ -126,7 +128,7 @@ class Suite:
             random=self.random,
         )
         datasets = [Dataset.open(path, verify="sizes") for path in self.data]
-        suites.run_suite(suite, datasets, self.out, workers=self.workers, pictures=self.pictures)
+        suites.run_suite(suite, datasets, self.out, workers=self.workers, pictures=self.pictures, ray=self.ray)
         if self.json:
             cells = read_cells(self.out)
             print(json.dumps({"rows": json_rows(cells), "means": json_means(cells, read_plan(self.out))}))

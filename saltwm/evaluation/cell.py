@@ -24,7 +24,7 @@ from saltwm.evaluation.statistics import wilson
 from saltwm.planning.policy import Policy
 from saltwm.progress import console, progress
 from saltwm.records import Evaluation, TaskSet, read_tasks
-from saltwm.workers import Workers
+from saltwm.workers import Pool, Workers
 
 RETRIES = 2
 """How often a chunk is tried again after its worker was lost."""
@@ -38,7 +38,7 @@ def evaluation_workers(count: int) -> Workers:
     return Workers(count, chunk_writer, item_seconds=CHUNK_SECONDS)
 
 
-def evaluate(job: Job, out: Path, pool: Workers, *, pictures: int = 4) -> Evaluation:
+def evaluate(job: Job, out: Path, pool: Pool, *, pictures: int = 4) -> Evaluation:
     """Run the job, or what is left of it, into the cell directory `out`; an evaluation that is there is returned."""
     with durable.only_writer(out, "evaluate"):
         _claim(job, out)
@@ -99,7 +99,7 @@ def _clear(out: Path) -> None:
 # --- chunks ----------------------------------------------------------------------------------------------------------
 
 
-def _run_chunks(job: Job, count: int, directory: Path, pool: Workers) -> list[Outcome]:
+def _run_chunks(job: Job, count: int, directory: Path, pool: Pool) -> list[Outcome]:
     """Outcomes of all tasks, in order; chunks that are on disk are not run again."""
     directory.mkdir(exist_ok=True)
     durable.remove_leftovers(directory)

@@ -4,6 +4,7 @@ Imported by every worker, so it imports little: torch only where a model plans.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,16 +46,27 @@ class Job:
 
 def chunk_writer() -> Work:
     """In a worker: what runs one chunk of a job and writes its outcomes. The last job's model stays loaded."""
-    prepare = functools.lru_cache(maxsize=1)(_prepare)
+    prepared = functools.lru_cache(maxsize=1)(prepare)
 
     def work(item: tuple[Job, int, Path], report: Report) -> None:
         job, start, file = item
-        tasks, env, look, policy = prepare(job)
-        chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
-        outcomes = run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look)
-        durable.write_json(file, [_plain(outcome) for outcome in outcomes])
+        durable.write_json(file, prepared(job)(start))
 
     return work
+
+
+def prepare(job: Job) -> Callable[[int], list[dict[str, Any]]]:
+    """Read all that the job needs; the result runs the chunk from a given task on and gives its outcomes as JSON."""
+    tasks = read_tasks(Path(job.tasks_file))
+    env, look = surroundings(job, tasks)
+    policy = _make_policy(job, tasks, env)
+
+    def run_chunk(start: int) -> list[dict[str, Any]]:
+        chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
+        outcomes = run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look)
+        return [_plain(outcome) for outcome in outcomes]
+
+    return run_chunk
 
 
 def run_one(job: Job, task: int) -> tuple[TaskSet, Outcome]:
@@ -79,12 +91,6 @@ def surroundings(job: Job, tasks: TaskSet) -> tuple[PlanningEnv, Look]:
     if dataset.sha256 != tasks.dataset_sha256:
         raise MismatchError(f"{job.dataset}: not the dataset that the tasks of {job.tasks_file} were drawn from")
     return env, stored(dataset, tasks.protocol.goal_offset_steps)
-
-
-def _prepare(job: Job) -> tuple[TaskSet, PlanningEnv, Look, Policy]:
-    tasks = read_tasks(Path(job.tasks_file))
-    env, look = surroundings(job, tasks)
-    return tasks, env, look, _make_policy(job, tasks, env)
 
 
 def _make_policy(job: Job, tasks: TaskSet, env: PlanningEnv) -> Policy:

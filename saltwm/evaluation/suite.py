@@ -11,10 +11,12 @@ from saltwm import durable
 from saltwm.config import CEMConfig, PlannerConfig, differing_fields, to_plain
 from saltwm.data.store import Dataset
 from saltwm.errors import MismatchError
-from saltwm.evaluation.cell import evaluate, evaluation_workers
+from saltwm.evaluation.cell import CHUNK_SECONDS, evaluate, evaluation_workers
 from saltwm.evaluation.evaluate import Request, compare_all, make_job
+from saltwm.evaluation.on_ray import RayWorkers
 from saltwm.evaluation.protocols import protocol_for
 from saltwm.records import Evaluation, PlannedCell, read_plan
+from saltwm.workers import Workers
 
 if TYPE_CHECKING:
     from saltwm.checkpoint import CheckpointInfo
@@ -35,9 +37,18 @@ class Suite:
 
 
 def run_suite(
-    suite: Suite, datasets: Sequence[Dataset], results: Path, *, workers: int = 2, pictures: int = 4
+    suite: Suite,
+    datasets: Sequence[Dataset],
+    results: Path,
+    *,
+    workers: int = 2,
+    pictures: int = 4,
+    ray: str | None = None,
 ) -> list[Evaluation]:
-    """Evaluate what is not evaluated yet, in the suite's order; what is planned is on disk before anything runs."""
+    """Evaluate what is not evaluated yet, in the suite's order; what is planned is on disk before anything runs.
+
+    The workers are processes of this machine, or of the Ray cluster at the address `ray`.
+    """
     requests = [(dataset, request) for dataset in datasets for request in _requests(suite, dataset)]
     _require_a_dataset_each(suite, datasets)
     jobs = [make_job(request, dataset, results) for dataset, request in requests]
@@ -53,11 +64,15 @@ def run_suite(
     ]
     _write_plan(Path(results), planned)
     evaluations = []
-    with evaluation_workers(workers) as pool:
+    with _workers(workers, ray) as pool:
         for job, cell in jobs:
             evaluations.append(evaluate(job, cell, pool, pictures=pictures))
             compare_all(results)
     return evaluations
+
+
+def _workers(count: int, ray: str | None) -> Workers | RayWorkers:
+    return evaluation_workers(count) if ray is None else RayWorkers(ray, count, item_seconds=CHUNK_SECONDS)
 
 
 def _requests(suite: Suite, dataset: Dataset) -> list[Request]:
