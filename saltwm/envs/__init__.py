@@ -33,7 +33,11 @@ def env_class(name: str) -> type[PlanningEnv]:
 
 
 def register() -> None:
-    """Make `gymnasium.make("saltwm/TwoRoom-v0")` and its siblings work; called by `import saltwm`-level users."""
+    """Enter the environments into gymnasium's registry, once."""
     for module, attribute in _WHERE.values():
         if f"saltwm/{attribute}-v0" not in gymnasium.registry:
             gymnasium.register(f"saltwm/{attribute}-v0", entry_point=f"{module}:{attribute}")
+
+
+# Importing this room is how gymnasium learns the names: gymnasium.make("saltwm.envs:saltwm/TwoRoom-v0") does it itself.
+register()

@@ -1,5 +1,7 @@
 """What every environment promises, whatever it simulates."""
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,3 +188,14 @@ def test_the_example_in_the_docs_is_an_environment() -> None:
     assert_replays(env, states, actions, [0, 5, 11], 5)
     assert env.goal_distance(states, states).max() == 0
     assert env.render().shape == (16, 16, 3)
+
+
+def test_gymnasium_makes_them_by_name() -> None:
+    """In a process that imports gymnasium alone: it finds the room, which enters its names."""
+    code = (
+        "import gymnasium; gymnasium.make('saltwm.envs:saltwm/TwoRoom-v0').reset(seed=0);"
+        "print(sorted(name for name in gymnasium.registry if name.startswith('saltwm/')))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    names = ["Cube", "CubeDouble", "PushT", "Reacher", "TwoRoom"]
+    assert found.strip() == str([f"saltwm/{name}-v0" for name in names])

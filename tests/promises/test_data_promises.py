@@ -24,17 +24,18 @@ from saltwm.data.collect import collect
 from saltwm.errors import SaltError
 if __name__ == "__main__":
     try:
-        collect("two-room", sys.argv[1], int(sys.argv[2]), image_size=16, episodes_per_part=int(sys.argv[3]), workers=2)
+        path, episodes, per_part, name = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+        collect(name, path, episodes, image_size=16, frame_every=5, episodes_per_part=per_part, workers=2)
     except SaltError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
 """
 
 
-def start(program, path, episodes, per_part):
+def start(program, path, episodes, per_part, name="two-room"):
     """The collector as a user's process, in a process group of its own."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(program), str(path), str(episodes), str(per_part)]
+    command = [sys.executable, str(program), str(path), str(episodes), str(per_part), name]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -69,13 +70,13 @@ def program(tmp_path):
     return file
 
 
-def kill_often(program, path, episodes, per_part, kills):
+def kill_often(program, path, episodes, per_part, kills, name, seconds):
     """Kill the collector `kills` times while it works, then let it finish; the number of kills that hit it alive."""
     chance, hits = random.Random(0), 0
     while hits < kills:
-        process = start(program, path, episodes, per_part)
+        process = start(program, path, episodes, per_part, name)
         # Anything from the imports to several parts into the work.
-        time.sleep(chance.uniform(0.3, 2.5))
+        time.sleep(chance.uniform(0.3, seconds))
         if process.poll() is not None:
             process.stderr.close()
             shutil.rmtree(path)  # it finished first: begin again, there are kills left
@@ -86,17 +87,34 @@ def kill_often(program, path, episodes, per_part, kills):
         process.stderr.close()
         assert not wait_until_gone(process.pid), "a worker outlived its collector"
         hits += 1
-    process = start(program, path, episodes, per_part)
+    process = start(program, path, episodes, per_part, name)
     _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
 
 
-@pytest.mark.parametrize(
-    ("episodes", "kills"), [(60, 3), pytest.param(200, 50, marks=[pytest.mark.full, pytest.mark.timeout(1800)])]
-)
-def test_p04_a_killed_collection_ends_with_the_same_bytes_as_an_undisturbed_one(tmp_path, program, episodes, kills):
-    kill_often(program, tmp_path / "killed", episodes, 4, kills)
-    calm = collect("two-room", tmp_path / "calm", episodes, image_size=16, episodes_per_part=4, workers=1)
+def in_full(*values):
+    return pytest.param(*values, marks=[pytest.mark.full, pytest.mark.timeout(1800)])
+
+
+# Episodes, kills, and the seconds within which a kill comes: simulators take a while before their first part.
+KILLED = [
+    ("two-room", 60, 3, 2.5),
+    in_full("two-room", 200, 50, 2.5),
+    in_full("push-t", 40, 8, 6),
+    in_full("reacher", 40, 8, 6),
+    in_full("cube", 8, 5, 20),
+    in_full("cube-double", 8, 5, 20),
+]
+
+
+@pytest.mark.parametrize(("name", "episodes", "kills", "seconds"), KILLED)
+def test_p04_a_killed_collection_ends_with_the_same_bytes_as_an_undisturbed_one(
+    tmp_path, program, name, episodes, kills, seconds
+):
+    per_part = 4 if episodes > 10 else 2
+    kill_often(program, tmp_path / "killed", episodes, per_part, kills, name, seconds)
+    options = {"image_size": 16, "frame_every": 5, "episodes_per_part": per_part, "workers": 1}
+    calm = collect(name, tmp_path / "calm", episodes, **options)
     assert content(tmp_path / "killed") == content(calm.path)
     assert len(Dataset.open(tmp_path / "killed")) == episodes
 
