@@ -142,7 +142,7 @@ def _train(
                 saved = _save(
                     out, config, dataset, done, metrics if is_measure else {}, learner.model, optimizer, names
                 )
-            advance(1, f"loss {stepped.scalars['loss']:.3f}  rank {metrics.get('effective_rank', 0.0):.1f}")
+            advance(1, _note(stepped.scalars["loss"], metrics))
             if stopping:
                 message = f"stopped at step {done} of {total_steps}, saved; the same command goes on"
                 raise Stopped(message, signal_number)
@@ -155,6 +155,12 @@ def _train(
         frames_per_second=watch.frames / watch.seconds,
         waited_fraction=loader.waited / watch.seconds,
     )
+
+
+def _note(loss: float, metrics: dict[str, float]) -> str:
+    """What the progress bar says: the loss now, and of the last measurement how far the latents spread."""
+    rank, spread = metrics.get("effective_rank", 0.0), metrics.get("latent_std", 0.0)
+    return f"loss {loss:.3f}  latent spread {spread:.2f}  effective rank {rank:.1f}"
 
 
 @dataclass(frozen=True)
