@@ -166,7 +166,8 @@ class RayWorkers:
         if actor.node is None:
             self._failed_starts += 1
             if self._failed_starts == FAILED_STARTS:
-                raise SaltError(f"{self._address}: no process comes up; is saltwm installed on every node? ({error})")
+                reason = str(error).strip().splitlines()[-1]  # above it stands the node's traceback
+                raise SaltError(f"{self._address}: no process comes up; is saltwm installed on every node? ({reason})")
         # Who is idle on a dead node would cost a chunk its retries, one after the other.
         for idle in [other for other in self._actors if other.answer is None]:
             idle.answer = idle.handle.introduce.remote()
