@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, Protocol
 
@@ -130,7 +131,7 @@ class Workers:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_live, args=(theirs,), daemon=True)
-        with _one_thread():
+        with _one_thread(), _interrupts_held():
             process.start()
         theirs.close()
         worker = _Worker(process, ours, heard=time.monotonic())
@@ -196,6 +197,7 @@ def error_named(name: str) -> type[SaltError]:
 def _live(connection: Connection) -> None:
     """A worker's life: how to work comes in once, then items; ("part",), ("done",), ("alive",) and errors go out."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     _die_with_parent()
     lock = threading.Lock()
 
@@ -237,6 +239,17 @@ def _die_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits: a child inherits the block, so that it is not interrupted among its imports."""
+    resource_tracker.ensure_running()  # else the first child starts it, and that lets interrupts through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

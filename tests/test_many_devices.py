@@ -1,5 +1,6 @@
 """Training on two real processes: the same curve as one, one writer, and a dead or silent process ends the run."""
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -188,7 +189,9 @@ def two_devices(dataset, tmp_path):
         assert process.poll() is None, process.communicate()[1]
         yield tmp_path / "run", process, children_of(process.pid)
     finally:
-        finish(process, 0.1 if process.poll() is None else 10)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        finish(process, 10)
 
 
 def children_of(pid):
@@ -222,8 +225,14 @@ def test_nothing_listens_beyond_this_machine_and_ctrl_c_stops_all_processes_toge
 
 def listening_addresses(pid):
     """Addresses of a process's sockets in state LISTEN, by the kernel's tables."""
-    targets = [os.readlink(descriptor) for descriptor in Path(f"/proc/{pid}/fd").iterdir()]
-    inodes = {target[8:-1] for target in targets if target.startswith("socket:[")}
+    inodes = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # closed meanwhile: the process is running
+            target = os.readlink(descriptor)
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
     for table, family, words in (("tcp", socket.AF_INET, 1), ("tcp6", socket.AF_INET6, 4)):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -90,3 +92,37 @@ def test_an_absence_of_the_parent_counts_against_nobody(tmp_path, monkeypatch):
 def test_an_error_of_a_known_kind_arrives_with_its_message(tmp_path):
     with Workers(1, writer, tmp_path) as pool, pytest.raises(MismatchError, match="these do not belong together"):
         run(pool, [("a", "refuse")])
+
+
+INTERRUPTED = """
+import os, signal, sys, time
+from saltwm.workers import Workers
+from tests_support import make
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: None)  # the parent has its own idea of Ctrl-C
+    with Workers(2, make) as pool:
+        pool.assign(0)
+        for _ in range(40):
+            os.killpg(0, signal.SIGINT)  # as a terminal does, from the child's first moment on
+            time.sleep(0.02)
+        while pool.busy:
+            for event in pool.events():
+                print(event.kind, flush=True)
+"""
+SUPPORT = """
+import time
+time.sleep(0.4)  # an import that takes its time
+
+def make():
+    return lambda item, report: None
+"""
+
+
+def test_ctrl_c_while_a_worker_is_starting_leaves_it_to_the_parent(tmp_path):
+    (tmp_path / "main.py").write_text(INTERRUPTED)
+    (tmp_path / "tests_support.py").write_text(SUPPORT)
+    command = [sys.executable, str(tmp_path / "main.py")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True, timeout=60)
+    assert result.stderr == ""
+    assert result.stdout.split() == ["done"]
