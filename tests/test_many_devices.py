@@ -227,9 +227,7 @@ def listening_addresses(pid):
     """Addresses of a process's sockets in state LISTEN, by the kernel's tables."""
     inodes = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # closed meanwhile: the process is running
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile: the process is running
             target = os.readlink(descriptor)
             if target.startswith("socket:["):
                 inodes.add(target[8:-1])
