@@ -34,6 +34,8 @@ class Evaluate:
     """Planned action blocks, all executed before the next plan; 5, or for long 10 (also 15 or 20)."""
     planner: PlannerName = "cem"
     """cem is the paper's; gauss-newton is for state-affine models."""
+    mu: float | None = None
+    """gauss-newton: price of leaving the mean action, instead of its default; name the method with --method."""
     variant: Literal["len-1", "len"] = "len-1"
     """paper, long: starts drawn from all but the last as the authors' code does, or from all as corrected since."""
     hold: int = 1
@@ -64,7 +66,7 @@ class Evaluate:
             horizon_blocks=self.horizon,
             history_frames=self.history,
             method=self.method,
-            planner=planner_named(self.planner),
+            planner=planner_named(self.planner, self.mu),
             last_start=self.variant == "len",
             hold_steps=self.hold,
         )
@@ -232,7 +234,7 @@ class Anatomy:
 
 @dataclass(frozen=True)
 class Diagnose:
-    """Measure how a model's errors propagate: one-step and rollout error, propagation norms, rho_H (App. C)."""
+    """Measure how a model's errors propagate (App. C) and what its latents know: probes, costs against distances."""
 
     run_: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(name="run")]
     """Run or checkpoint directory."""
@@ -246,6 +248,8 @@ class Diagnose:
     """Trajectories per batch."""
     batches: int = 3
     """Batches; the band spans their smallest and largest norm."""
+    frames: int = 2000
+    """Held-out frames that the probes are scored on, and pairs of frames whose costs are ranked."""
     json: bool = False
     """Print the result as JSON."""
 
@@ -255,19 +259,30 @@ class Diagnose:
         from saltwm.diagnostics.diagnose import diagnose_run
 
         dataset = Dataset.open(self.data, verify="sizes")
-        diagnosis, path = diagnose_run(
-            self.run_, dataset, self.out, horizon=self.horizon, trajectories=self.trajectories, batches=self.batches
+        found = diagnose_run(
+            self.run_,
+            dataset,
+            self.out,
+            horizon=self.horizon,
+            trajectories=self.trajectories,
+            batches=self.batches,
+            frames=self.frames,
         )
         if self.json:
-            print(json.dumps(dataclasses.asdict(diagnosis)))
+            records = {"diagnosis": found.diagnosis, "probes": found.probes, "training": found.training}
+            print(json.dumps({name: dataclasses.asdict(record) for name, record in records.items()}))
             return
+        diagnosis, probes = found.diagnosis, found.probes
         summary = {
-            "diagnosis": str(path),
+            "records": str(found.folder),
             "one-step error (share of the latents' spread)": round(diagnosis.one_step_error, 4),
             f"rollout error after {len(diagnosis.rollout_error)} steps": round(diagnosis.rollout_error[-1], 4),
             "growth of the propagation norm": round(diagnosis.propagation_norm[-1] / diagnosis.propagation_norm[0], 2),
             "largest rho_H": f"{max(diagnosis.rho):.1e}",
+            "Jacobian varies with the state by": f"{probes.jacobian_spread:.1e}",
             "effective rank": round(diagnosis.effective_rank, 1),
+            "state read linearly from z (R2)": {probe.field: round(probe.r2, 3) for probe in probes.fields},
+            "rank correlation of cost and true distance": probes.cost_order,
         }
         show(False, summary, f"saltwm report {self.out} --out report")
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import get_args
 
-from saltwm.config import PROTOCOLS, PlannerConfig, ProtocolConfig, one_of
+from saltwm.config import PROTOCOLS, GaussNewtonConfig, PlannerConfig, ProtocolConfig, one_of
 from saltwm.errors import UsageError
 
 DEFAULT_TASKS = {"paper": 50, "clean": 100, "long": 50}
@@ -27,8 +27,15 @@ def protocol_for(name: str, *, last_start: bool = False, hold_steps: int = 1) ->
     return protocol
 
 
-def planner_named(name: str) -> PlannerConfig:
-    """The planner `name` with its default settings."""
+def planner_named(name: str, mu: float | None = None) -> PlannerConfig:
+    """The planner `name` with its default settings, or Gauss-Newton with another price of leaving the mean action."""
     planners: dict[str, PlannerConfig] = {kind.kind: kind() for kind in get_args(PlannerConfig)}
     one_of("planner", name, planners)
-    return planners[name]
+    planner = planners[name]
+    if mu is None:
+        return planner
+    if not isinstance(planner, GaussNewtonConfig):
+        raise UsageError(f"mu is a setting of gauss-newton; the planner asked for is {name}")
+    if not 0 <= mu < float("inf"):
+        raise UsageError(f"mu must be a finite number of at least 0, found {mu}")
+    return dataclasses.replace(planner, mu=mu)

@@ -80,3 +80,12 @@ def test_planners_are_named():
     assert planner_named("gauss-newton") == GaussNewtonConfig()
     with pytest.raises(UsageError, match="did you mean 'mppi'"):
         planner_named("mpi")
+
+
+def test_only_gauss_newton_takes_a_mu_and_only_a_sound_one():
+    assert planner_named("gauss-newton", 0.2) == GaussNewtonConfig(mu=0.2)
+    with pytest.raises(UsageError, match="mu is a setting of gauss-newton"):
+        planner_named("cem", 0.2)
+    for bad in (-0.1, float("inf"), float("nan")):
+        with pytest.raises(UsageError, match="mu must be a finite number"):
+            planner_named("gauss-newton", bad)
