@@ -9,7 +9,10 @@ results/evaluations/CELL/pictures/             moving pictures and strips of som
 results/comparisons.json                       a list of Comparison: methods on the same tasks
 results/suite.json                             a list of PlannedCell: what a suite will evaluate, written before it does
 results/diagnostics/RUN/diagnosis.json         a Diagnosis: error propagation by step
+results/diagnostics/RUN/probes.json            Probes: what the latents know and whether distances between them mean it
+results/diagnostics/RUN/training.json          a Training: what was trained, on what, for how long
 results/diagnostics/RUN/metrics.jsonl          the run's training curves, copied
+results/stages.json                            a list of Stage: how long each step of a reproduction took
 """
 
 from collections.abc import Iterator, Mapping
@@ -143,6 +146,69 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """How well one part of the state can be read linearly from z."""
+
+    field: str
+    r2: float
+    """Share of the held-out variance explained; 1 is perfect, 0 no better than the mean, below 0 worse."""
+
+
+@dataclass(frozen=True)
+class Probes:
+    """What one model's latents know, measured on held-out episodes."""
+
+    environment: str
+    method: str
+    objective: str
+    run: str
+    frames: int
+    """Frames that the probes were scored on; as many others fitted them."""
+    fields: tuple[Probe, ...]
+    """One per part of the state that varies."""
+    pairs: int
+    """Pairs of frames of one episode, a start and a goal."""
+    cost_order: float | None
+    """Spearman's correlation over the pairs of |z - z_g|^2 with the true distance; none if either never varies."""
+    states: int
+    """Latent histories at which the Jacobian was taken, each with the same few action sequences."""
+    jacobian_spread: float
+    """Standard deviation over those states of the Jacobian's largest singular value, relative to its mean; the mean
+    over action sequences (Fig. 2a). Zero up to rounding for a state-affine transition."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What was trained, on what, for how long."""
+
+    environment: str
+    method: str
+    objective: str
+    run: str
+    preset: str
+    steps: int
+    batch_size: int
+    parameters: int
+    data: str
+    """Path of the dataset that the run was diagnosed with; only a memory aid."""
+    dataset_sha256: str
+    """The dataset that it was trained on."""
+    seconds: float | None
+    """Wall time of all sessions; none where the run does not say."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a reproduction and its wall time, added up over the sessions that it took."""
+
+    environment: str
+    command: str
+    seconds: float
+    sessions: int
+    finished: bool
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Two methods on the same tasks; results/comparisons.json is a list of these."""
 
@@ -255,6 +321,11 @@ def read_plan(results: Path) -> tuple[PlannedCell, ...]:
 def read_comparisons(results: Path) -> tuple[Comparison, ...]:
     """The paired tests in results/comparisons.json; none before two methods met the same tasks."""
     return _read_list(Comparison, Path(results) / "comparisons.json")
+
+
+def read_stages(results: Path) -> tuple[Stage, ...]:
+    """How long each step of `saltwm reproduce` took, in the order in which they were begun."""
+    return _read_list(Stage, Path(results) / "stages.json")
 
 
 def _read_list(kind: type[T], path: Path) -> tuple[T, ...]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from saltwm.cli.printing import next_command, print_results, say, show
-from saltwm.config import ProtocolName
+from saltwm.config import ProtocolName, to_plain
 
 PlannerName = Literal["cem", "gauss-newton", "icem", "mppi", "gradient"]
 
@@ -270,7 +270,7 @@ class Diagnose:
         )
         if self.json:
             records = {"diagnosis": found.diagnosis, "probes": found.probes, "training": found.training}
-            print(json.dumps({name: dataclasses.asdict(record) for name, record in records.items()}))
+            print(json.dumps({name: to_plain(record) for name, record in records.items()}))
             return
         diagnosis, probes = found.diagnosis, found.probes
         summary = {

@@ -1,6 +1,8 @@
-"""A model's error propagation on held-out episodes, measured as the paper does (App. C.1-C.3, C.6)."""
+"""A model measured on held-out episodes: error propagation as the paper does (App. C.1-C.3, C.6), and its latents."""
 
+import itertools
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,43 +13,87 @@ from saltwm import checkpoint, durable
 from saltwm.config import TrainConfig, write_config
 from saltwm.data.store import Dataset
 from saltwm.data.windows import held_out_episodes
+from saltwm.diagnostics.jacobians import state_dependence
+from saltwm.diagnostics.probe import cost_order, probe
 from saltwm.diagnostics.propagation import Propagation, measure
 from saltwm.errors import UsageError
 from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.objective import effective_rank
-from saltwm.records import Diagnosis
+from saltwm.records import Diagnosis, Probes, Training
 from saltwm.rng import stream
+
+ACTION_SEQUENCES = 4
+"""Action sequences with which the Jacobian is taken at every state: enough to see that it varies, or does not."""
+
+
+@dataclass(frozen=True)
+class Diagnosed:
+    """The records that a diagnosis leaves in `folder`."""
+
+    folder: Path
+    diagnosis: Diagnosis
+    probes: Probes
+    training: Training
 
 
 def diagnose_run(
-    run: Path, dataset: Dataset, results: Path, *, horizon: int = 20, trajectories: int = 16, batches: int = 3
-) -> tuple[Diagnosis, Path]:
+    run: Path,
+    dataset: Dataset,
+    results: Path,
+    *,
+    horizon: int = 20,
+    trajectories: int = 16,
+    batches: int = 3,
+    frames: int = 2000,
+) -> Diagnosed:
     """Measure a run and record it under RESULTS/diagnostics/RUN, with its training curves beside it."""
     path = checkpoint.find_checkpoint(run)
     info = checkpoint.read_info(path)
     model = checkpoint.load(path, world=dataset.world)
-    measured, latents = [], []
-    for batch in range(batches):
-        z, c = encode_trajectories(model, dataset, horizon, trajectories, batch)
-        measured.append(measure(model.transition, z, c))
-        latents.append(z)
+    trajectory_batches = [encode_trajectories(model, dataset, horizon, trajectories, batch) for batch in range(batches)]
+    measured = [measure(model.transition, z, c) for z, c in trajectory_batches]
+    z, c = (torch.cat(parts) for parts in zip(*trajectory_batches, strict=True))
+    identity = {
+        "environment": dataset.world.environment,
+        "method": info.run.model.model,
+        "objective": info.run.objective.objective,
+        "run": str(run),
+    }
     diagnosis = Diagnosis(
-        environment=dataset.world.environment,
-        method=info.run.model.model,
-        objective=info.run.objective.objective,
-        run=str(run),
-        trajectories=trajectories * batches,
+        **identity,
+        trajectories=len(z),
         sigma_max_base=_sigma_max_base(model),
-        **summarise(measured, torch.cat(latents)),
+        **summarise(measured, z),
+    )
+    probes = Probes(
+        **identity,
+        frames=frames,
+        fields=tuple(probe(model, dataset, frames)),
+        pairs=frames,
+        cost_order=cost_order(model, dataset, frames),
+        states=len(z),
+        jacobian_spread=jacobian_spread(model, z, c),
+    )
+    training = Training(
+        **identity,
+        preset=info.run.preset,
+        steps=info.step,
+        batch_size=info.run.train.batch_size,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        data=str(dataset.path),
+        dataset_sha256=info.dataset_sha256,
+        seconds=training_seconds(Path(run)),
     )
     out = results / "diagnostics" / Path(run).name
     out.mkdir(parents=True, exist_ok=True)
     write_config(out / "diagnosis.json", diagnosis)
+    write_config(out / "probes.json", probes)
+    write_config(out / "training.json", training)
     curves = Path(run) / "metrics.jsonl"
     if curves.exists():
         durable.write_file(out / "metrics.jsonl", lambda file: shutil.copyfile(curves, file))
-    return diagnosis, out / "diagnosis.json"
+    return Diagnosed(out, diagnosis, probes, training)
 
 
 @torch.inference_mode()
@@ -57,7 +103,7 @@ def encode_trajectories(
     """Latents [N, H+1, D] and conditions [N, H, D] of held-out stretches that are long enough."""
     skip = model.config.frameskip
     split = TrainConfig()
-    held_out = held_out_episodes(len(dataset.lengths), split.split_seed, split.validation_fraction)
+    held_out = held_out_episodes(dataset, split.split_seed, split.validation_fraction)
     long_enough = held_out[dataset.lengths[held_out] >= horizon * skip]
     if len(long_enough) == 0:
         longest = int(dataset.lengths[held_out].max() // skip)
@@ -97,6 +143,26 @@ def summarise(measured: list[Propagation], latents: torch.Tensor) -> dict[str, A
         "rho": tuple(torch.cat([m.rho for m in measured]).mean(dim=0).tolist()),
         "effective_rank": effective_rank(flat),
     }
+
+
+def jacobian_spread(model: WorldModel, latents: torch.Tensor, conditions: torch.Tensor) -> float:
+    """How much sigma_max of the Jacobian varies with the state, relative to its mean: [N, H+1, D], [N, H, C] -> score.
+
+    The earliest full window of each trajectory, every one with the same few action sequences.
+    """
+    window = min(model.transition.window, conditions.shape[1])
+    sigma = state_dependence(model.transition, latents[:, :window], conditions[:ACTION_SEQUENCES, :window])
+    return float((sigma.std(dim=1, correction=0) / sigma.mean(dim=1)).mean())
+
+
+def training_seconds(run: Path) -> float | None:
+    """Wall time of all sessions of a run by its timing.jsonl, each of which counts from its own start."""
+    path = run / "timing.jsonl"
+    rows = durable.read_json_lines(path) if path.exists() else []
+    if not rows:
+        return None
+    last_of_session = [row for row, after in itertools.pairwise(rows) if after["seconds"] < row["seconds"]]
+    return float(sum(row["seconds"] for row in (*last_of_session, rows[-1])))
 
 
 def _sigma_max_base(model: WorldModel) -> float | None:

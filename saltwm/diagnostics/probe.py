@@ -1,17 +1,19 @@
-"""What a latent knows: linear probes from z to the physical state, scored on episodes that training never saw."""
+"""What a latent knows, on episodes that training never saw: the physical state, and how far apart two states are."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import stats
 
 from saltwm.config import TrainConfig
 from saltwm.data.store import Dataset
 from saltwm.data.windows import held_out_episodes
-from saltwm.envs import env_class
+from saltwm.envs import env_class, make_env
 from saltwm.envs.base import StateField
 from saltwm.model.world_model import WorldModel
+from saltwm.records import Probe
 from saltwm.rng import stream
 
 RIDGE = 1e-3
@@ -19,19 +21,9 @@ RIDGE = 1e-3
 FRAMES_PER_PASS = 256
 
 
-@dataclass(frozen=True)
-class Probe:
-    """How well one part of the state can be read linearly from z."""
-
-    field: str
-    r2: float
-    """Share of the held-out variance explained; 1 is perfect, 0 no better than the mean, below 0 worse."""
-
-
 def probe(model: WorldModel, dataset: Dataset, frames: int = 2000, seed: int = 0) -> list[Probe]:
     """One probe per field of the state that varies; angles are read as sine and cosine."""
-    split = TrainConfig()
-    held_out = held_out_episodes(len(dataset.lengths), split.split_seed, split.validation_fraction)
+    held_out = _held_out(dataset)
     seen = np.setdiff1d(np.arange(len(dataset.lengths)), held_out)
     fit_z, fit_states = _sample(model, dataset, seen, frames, seed)
     test_z, test_states = _sample(model, dataset, held_out, frames, seed + 1)
@@ -43,6 +35,29 @@ def probe(model: WorldModel, dataset: Dataset, frames: int = 2000, seed: int = 0
             score = r_squared(test_y[:, varies], ridge(fit_z, fit_y[:, varies])(test_z))
             probes.append(Probe(field.name, score))
     return probes
+
+
+def cost_order(model: WorldModel, dataset: Dataset, pairs: int = 2000, seed: int = 0) -> float | None:
+    """Does the planner's cost order states by their true distance? Over pairs of frames of one held-out episode.
+
+    A planner minimises |z - z_g|^2; where that does not rank states as the environment's own distance does, no
+    accuracy of the transition can help it.
+    """
+    rng = stream(seed, "cost order")
+    episodes = rng.choice(_held_out(dataset), pairs)
+    starts, goals = (_random_steps(dataset, episodes, rng) for _ in range(2))
+    z, z_goal = (encode_frames(model, dataset, episodes, steps) for steps in (starts, goals))
+    env = make_env(dataset.world.environment, variant="clean")
+    distances = env.goal_distance(_states(dataset, episodes, starts), _states(dataset, episodes, goals))
+    env.close()
+    return rank_correlation(((z - z_goal) ** 2).sum(axis=1), distances)
+
+
+def rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float | None:
+    """Spearman's correlation: [N], [N] -> score in [-1, 1]; none where one side never varies, as in a collapse."""
+    if min(np.ptp(a), np.ptp(b)) == 0:
+        return None
+    return float(stats.spearmanr(a, b).statistic)
 
 
 def ridge(x: NDArray[np.float64], y: NDArray[np.float64]) -> "Linear":
@@ -74,18 +89,39 @@ def r_squared(truth: NDArray[np.float64], guess: NDArray[np.float64]) -> float:
     return float(np.mean(1 - unexplained / total))
 
 
-@torch.inference_mode()
+def _held_out(dataset: Dataset) -> NDArray[np.int64]:
+    split = TrainConfig()
+    return held_out_episodes(dataset, split.split_seed, split.validation_fraction)
+
+
 def _sample(
     model: WorldModel, dataset: Dataset, episodes: NDArray[np.int64], count: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Latents [N, D] and states [N, S] of random stored frames of these episodes."""
     rng = stream(seed, "probe")
     chosen = rng.choice(episodes, count)
-    steps = rng.integers(0, dataset.lengths[chosen] // dataset.frame_every + 1) * dataset.frame_every
-    states = np.stack([dataset.states(e)[t] for e, t in zip(chosen.tolist(), steps.tolist(), strict=True)])
-    frames = torch.from_numpy(dataset.read_frames(chosen, steps))
+    steps = _random_steps(dataset, chosen, rng)
+    return encode_frames(model, dataset, chosen, steps), _states(dataset, chosen, steps)
+
+
+def _random_steps(dataset: Dataset, episodes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """A step of each episode that has a stored frame: [N] -> [N]."""
+    return rng.integers(0, dataset.lengths[episodes] // dataset.frame_every + 1) * dataset.frame_every
+
+
+@torch.inference_mode()
+def encode_frames(
+    model: WorldModel, dataset: Dataset, episodes: NDArray[np.int64], steps: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Latents of stored frames: episodes [N], steps [N] -> [N, D]."""
+    frames = torch.from_numpy(dataset.read_frames(episodes, steps))
     latents = [model.encode(part[:, None])[:, 0] for part in frames.split(FRAMES_PER_PASS)]
-    return torch.cat(latents).double().numpy(), states
+    return torch.cat(latents).double().numpy()
+
+
+def _states(dataset: Dataset, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Stored states: episodes [N], steps [N] -> [N, S]."""
+    return np.stack([dataset.states(e)[t] for e, t in zip(episodes.tolist(), steps.tolist(), strict=True)])
 
 
 def _targets(states: NDArray[np.float64], field: StateField) -> NDArray[np.float64]:
