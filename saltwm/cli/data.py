@@ -33,6 +33,8 @@ class Collect:
     """full looks like the benchmark; fast leaves out shadows, reflections and multisampling."""
     frame_every: int = 1
     """Keep every n-th frame; 5 keeps just those that windows at the frameskip use."""
+    held_out: bool = False
+    """Every episode is for evaluation: train refuses the dataset, and tasks may come from all of it."""
     workers: int = 2
     """Processes."""
     json: bool = False
@@ -52,6 +54,7 @@ class Collect:
             image_size=self.image_size,
             render=self.render,
             frame_every=self.frame_every,
+            held_out=self.held_out,
             workers=self.workers,
         )
         summary = {
@@ -60,7 +63,13 @@ class Collect:
             "actions": int(dataset.lengths.sum()),
             "sha256": dataset.sha256,
         }
-        show(self.json, summary, f"saltwm train {self.out} --preset quick --out runs/{self.environment}-salt")
+        show(self.json, summary, self._next())
+
+    def _next(self) -> str:
+        run = f"runs/{self.environment}-salt"
+        if self.held_out:
+            return f"saltwm evaluate {run} --data {self.out} --protocol clean --out results"
+        return f"saltwm train {self.out} --preset quick --out {run}"
 
 
 @dataclass(frozen=True)

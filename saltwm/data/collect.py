@@ -9,7 +9,7 @@ import numpy as np
 from saltwm import durable, rng
 from saltwm.config import RenderQuality, Variant, one_of
 from saltwm.data import parts
-from saltwm.data.layout import Episode, Recipe
+from saltwm.data.layout import HELD_OUT, Episode, Recipe
 from saltwm.data.stopping import stop_signal
 from saltwm.data.store import Dataset
 from saltwm.envs import env_class, make_env
@@ -33,12 +33,13 @@ def collect(
     image_size: int = 64,
     render: RenderQuality = "fast",
     frame_every: int = 1,
+    held_out: bool = False,
     workers: int = 2,
     episodes_per_part: int | None = None,
 ) -> Dataset:
     """Collect episodes into `path`, or go on where an interrupted collection stopped; the bytes are the same.
 
-    `policy` defaults to the environment's own collecting policy.
+    `policy` defaults to the environment's own collecting policy. `held_out` makes a dataset for evaluation alone.
     """
     path = Path(path)
     cls = env_class(env_name)
@@ -55,7 +56,7 @@ def collect(
         episodes=episodes,
         frame_every=frame_every,
         episodes_per_part=episodes_per_part or max(1, PART_STEPS // env.max_episode_steps),
-        source={"kind": "collect", "policy": policy, "seed": seed},
+        source={"kind": "collect", "policy": policy, "seed": seed, **(HELD_OUT if held_out else {})},
     )
     env.close()
     with durable.only_writer(path, "collect"):
@@ -69,8 +70,10 @@ def collect(
 def collect_episode(env: PlanningEnv, recipe: Recipe, index: int) -> Episode:
     """Episode `index` of the recipe; depends on nothing else."""
     seed = int(recipe.source["seed"])
-    env.reset(seed=rng.derive(seed, "episode", index))
-    act = env.policy(str(recipe.source["policy"]), rng.stream(seed, "policy", index))
+    # Streams of their own, so that held-out episodes repeat no training episode, whatever the two seeds are.
+    whose = "held-out " if recipe.is_held_out else ""
+    env.reset(seed=rng.derive(seed, f"{whose}episode", index))
+    act = env.policy(str(recipe.source["policy"]), rng.stream(seed, f"{whose}policy", index))
     states, actions, reached = [env.state()], list[Action](), False
     while len(actions) < env.max_episode_steps and not (reached and env.ends_at_goal):
         action = act()

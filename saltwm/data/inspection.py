@@ -34,6 +34,8 @@ class DatasetInfo:
     world: WorldSpec
     variant: str
     source: dict[str, str | int]
+    held_out: bool
+    """Whether every episode is for evaluation."""
     episodes: int
     steps: int
     frames: int
@@ -56,6 +58,7 @@ def info(dataset: Dataset) -> DatasetInfo:
         world=dataset.world,
         variant=dataset.variant,
         source=dataset.recipe.source,
+        held_out=dataset.recipe.is_held_out,
         episodes=len(dataset),
         steps=int(lengths.sum()),
         frames=int(layout.frame_counts(lengths, dataset.frame_every).sum()),

@@ -30,6 +30,9 @@ SHARD_BYTES = 64 * 2**20
 """Raw bytes of frames in one shard file, at most: what a writer holds in memory."""
 MAX_SHARD_FRAMES = 4096
 
+HELD_OUT: dict[str, str | int] = {"split": "held-out"}
+"""In the source of a dataset that no model may be trained on."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -46,6 +49,11 @@ class Recipe:
     episodes_per_part: int
     source: dict[str, str | int]
     """Where the episodes come from: kind is collect (with policy and seed) or import (with file and its size)."""
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether every episode is for evaluation."""
+        return HELD_OUT.items() <= self.source.items()
 
     @property
     def parts(self) -> int:

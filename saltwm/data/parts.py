@@ -96,6 +96,7 @@ def resume_command(path: Path, recipe: Recipe) -> str:
         words = ["saltwm", "collect", world.environment, "--episodes", recipe.episodes, "--seed", source["seed"]]
         words += ["--policy", source["policy"], "--variant", recipe.variant, "--image-size", world.image_size]
         words += ["--render", world.render, "--frame-every", recipe.frame_every, "--out", path]
+        words += ["--held-out"] if recipe.is_held_out else []
     return shlex.join(str(word) for word in words)
 
 

@@ -27,9 +27,14 @@ class Batch:
     """[B, K, frameskip * A], the frameskip actions of a block side by side"""
 
 
-def held_out_episodes(episodes: int, split_seed: int, validation_fraction: float) -> Ids:
-    """Episodes that training never sees, ascending: a function of its arguments alone, so that tasks can use it."""
-    return _chosen(episodes, split_seed, validation_fraction)
+def held_out_episodes(dataset: Dataset, split_seed: int, validation_fraction: float) -> Ids:
+    """Episodes that training never sees, ascending: a share of the dataset, or all of it if it is held out itself.
+
+    A function of its arguments alone, so that tasks and diagnoses can use it.
+    """
+    if dataset.recipe.is_held_out:
+        return np.arange(len(dataset))
+    return _chosen(len(dataset), split_seed, validation_fraction)
 
 
 class Windows:
@@ -52,6 +57,11 @@ class Windows:
                 f"{dataset.path}: holds every {dataset.frame_every}th frame, so the frameskip must be a multiple of "
                 f"{dataset.frame_every}, found {frameskip}; collect it again with another --frame-every"
             )
+        if dataset.recipe.is_held_out:
+            raise UsageError(
+                f"{dataset.path}: held out, its episodes are for evaluation alone; train on a dataset that was "
+                "collected without --held-out"
+            )
         if not 0.0 <= validation_fraction < 1.0:
             raise UsageError(f"validation_fraction must be in [0, 1), found {validation_fraction}")
         self.dataset = dataset
@@ -67,7 +77,7 @@ class Windows:
         """Episodes held out, ascending; None where the windows of both sides overlap."""
         in_validation = np.zeros(len(self), bool)
         if split == "episode":
-            self.validation_episodes = held_out_episodes(len(dataset), split_seed, validation_fraction)
+            self.validation_episodes = held_out_episodes(dataset, split_seed, validation_fraction)
             in_validation[np.isin(np.repeat(np.arange(len(dataset)), starts), self.validation_episodes)] = True
         else:  # as the paper splits (App. B.1)
             in_validation[_chosen(len(self), split_seed, validation_fraction)] = True

@@ -25,6 +25,8 @@ def probe(model: WorldModel, dataset: Dataset, frames: int = 2000, seed: int = 0
     """One probe per field of the state that varies; angles are read as sine and cosine."""
     held_out = _held_out(dataset)
     seen = np.setdiff1d(np.arange(len(dataset.lengths)), held_out)
+    if not len(seen):  # a held-out dataset: training saw none of it, and the fit takes one half
+        seen, held_out = held_out[::2], held_out[1::2]
     fit_z, fit_states = _sample(model, dataset, seen, frames, seed)
     test_z, test_states = _sample(model, dataset, held_out, frames, seed + 1)
     probes = []

@@ -99,11 +99,12 @@ def make_job(request: Request, dataset: Dataset, results: Path, method: str | No
 def _freeze_tasks(request: Request, protocol: ProtocolConfig, dataset: Dataset, results: Path) -> Path:
     """RESULTS/tasks/ENV-PROTOCOL-seedN.json, the same for every method and horizon.
 
-    Held-out means held out of training by the default split, which does not depend on the model.
+    Held-out means held out of training by the default split, which does not depend on the model, or by a dataset that
+    no model is trained on.
     """
     count = request.tasks or DEFAULT_TASKS[request.protocol]
     split = TrainConfig()
-    held_out = held_out_episodes(len(dataset.lengths), split.split_seed, split.validation_fraction)
+    held_out = held_out_episodes(dataset, split.split_seed, split.validation_fraction)
     tasks = choose_tasks(dataset, protocol, count, request.seed, held_out)
     path = results / "tasks" / f"{dataset.world.environment}-{protocol.name}-seed{request.seed}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -83,7 +83,7 @@ def test_the_episode_split_shares_no_episode_and_the_window_split_says_that_it_d
     assert not sides[0] & sides[1]
     assert sides[1] == set(split.validation_episodes.tolist())
     assert len(split.validation_episodes) == 5
-    assert np.array_equal(split.validation_episodes, held_out_episodes(20, 3072, 0.25))
+    assert np.array_equal(split.validation_episodes, held_out_episodes(dataset, 3072, 0.25))
     overlapping = Windows(dataset, frames=2, frameskip=1, split="window", validation_fraction=0.25)
     sides = [set(overlapping.locate(ids)[0].tolist()) for ids in (overlapping.train, overlapping.validation)]
     assert sides[0] & sides[1]

@@ -20,7 +20,7 @@ from saltwm.records import EpisodeRecord, PlanRecord
 
 @pytest.fixture(scope="module")
 def played(dataset):
-    tasks = choose_tasks(dataset, PROTOCOLS["clean"], 2, 1, held_out_episodes(len(dataset), 3072, 0.5))
+    tasks = choose_tasks(dataset, PROTOCOLS["clean"], 2, 1, held_out_episodes(dataset, 3072, 0.5))
     env = make_env("two-room", image_size=16)
     return tasks, run_tasks(env, tasks.protocol, list(tasks.tasks), RandomPolicy([-1, -1], [1, 1], steps=25), 5)[1]
 

@@ -17,7 +17,7 @@ PAPER, CLEAN = PROTOCOLS["paper"], PROTOCOLS["clean"]
 
 @pytest.fixture(scope="module")
 def held_out(dataset):
-    return held_out_episodes(len(dataset.lengths), 3072, 0.5)
+    return held_out_episodes(dataset, 3072, 0.5)
 
 
 def test_clean_tasks_are_held_out_one_per_episode_and_far_enough(dataset, held_out):
