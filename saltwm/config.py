@@ -128,13 +128,20 @@ class ObjectiveConfig:
     objective: ObjectiveName = "rollout"
     """rollout: eq. 9, predictions fed back; one-step: eq. 1, predictions from encoded states."""
     rollout_steps: int = 5
-    """K, supervised predictions per window; a window has K+1 frames (App. B.4)."""
+    """K, supervised predictions per rollout (App. B.4)."""
+    starts: int = 1
+    """Rollouts per window, from each of its first frames: a window has K + starts frames, encoded once."""
     sigreg_weight: float = 0.09
     """lambda (App. B.2)."""
     sigreg_knots: int = 17
     """Integration points of the characteristic function (App. B.2)."""
     sigreg_projections: int = 1024
     """Random directions per step (App. B.2)."""
+
+    @property
+    def window_blocks(self) -> int:
+        """Action blocks of a window; one frame stands between two of them and at both ends."""
+        return self.rollout_steps + self.starts - 1
 
 
 @dataclass(frozen=True)

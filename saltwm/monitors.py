@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from saltwm import durable
-from saltwm.config import RunConfig, to_plain
+from saltwm.config import ObjectiveName, RunConfig, to_plain
 from saltwm.data.windows import Windows
 from saltwm.errors import NonFiniteError, UsageError
 from saltwm.model.affine import StateAffine
@@ -38,7 +38,7 @@ Tracker = Callable[[int, dict[str, float]], None]
 
 
 def latent_statistics(latents: Tensor) -> dict[str, float]:
-    """Spread and effective rank of a batch's latents [B, K+1, D]; a collapsing run shows here first."""
+    """Spread and effective rank of a batch's latents [B, T, D]; a collapsing run shows here first."""
     flat = latents.detach().float().flatten(0, 1)
     spread = flat.std(dim=0)
     return {
@@ -54,12 +54,13 @@ def validate(model: WorldModel, windows: Windows, config: RunConfig, device: tor
     was_training = model.training
     model.eval()
     errors, conditions = [], torch.empty(0)
-    batch_size = min(config.train.batch_size, len(windows.validation))
+    names: tuple[ObjectiveName, ...] = ("one-step", "rollout")
+    batch_size, starts = min(config.train.batch_size, len(windows.validation)), config.objective.starts
     for index in range(config.train.validation_batches):
         batch = windows.batch(windows.validation_ids(index, batch_size))
         latents = model.encode(torch.from_numpy(batch.frames).to(device))
         conditions = model.condition(torch.from_numpy(batch.actions).to(device))
-        errors.append([float(prediction_loss(model, latents, conditions, name)) for name in ("one-step", "rollout")])
+        errors.append([float(prediction_loss(model, latents, conditions, name, starts)) for name in names])
     one_step, rollout = np.mean(errors, axis=0).tolist()
     found = {"validation_one_step": one_step, "validation_rollout": rollout}
     if isinstance(model.transition, StateAffine):

@@ -27,18 +27,18 @@ class Losses(NamedTuple):  # a named tuple, because Fabric looks into what a for
     sigreg: Tensor
     """Scalar, before its weight lambda."""
     latents: Tensor
-    """Encoded frames [B, K+1, D]; not detached."""
+    """Encoded frames [B, T, D]; not detached."""
 
 
 def training_loss(
     model: WorldModel, frames: Tensor, action_blocks: Tensor, objective: ObjectiveConfig, projections: Tensor
 ) -> Losses:
-    """The loss of eq. 10: frames uint8 [B, K+1, H, W, 3], raw action blocks [B, K, F], projections [D, M]."""
-    sizes = check("action blocks", action_blocks, "B K F", K=objective.rollout_steps)
-    check("frames", frames, "B T H W 3", B=sizes["B"], T=sizes["K"] + 1)
+    """The loss of eq. 10: frames uint8 [B, T, H, W, 3], raw action blocks [B, T-1, F], projections [D, M]."""
+    sizes = check("action blocks", action_blocks, "B N F", N=objective.window_blocks)
+    check("frames", frames, "B T H W 3", B=sizes["B"], T=sizes["N"] + 1)
     latents = model.encode(frames)
     conditions = model.condition(action_blocks)
-    prediction = prediction_loss(model, latents, conditions, objective.objective)
+    prediction = prediction_loss(model, latents, conditions, objective.objective, objective.starts)
     regularity = sigreg(latents, projections, objective.sigreg_knots)
     return Losses(prediction + objective.sigreg_weight * regularity, prediction, regularity, latents)
 
@@ -46,21 +46,31 @@ def training_loss(
 # --- prediction ------------------------------------------------------------------------------------------------------
 
 
-def prediction_loss(model: WorldModel, latents: Tensor, conditions: Tensor, objective: ObjectiveName) -> Tensor:
-    """Mean squared error of the K predictions: latents [B, K+1, D], conditions [B, K, D] -> scalar.
+def prediction_loss(
+    model: WorldModel, latents: Tensor, conditions: Tensor, objective: ObjectiveName, starts: int = 1
+) -> Tensor:
+    """Mean squared error of the predictions: latents [B, T, D], conditions [B, T-1, D] -> scalar.
 
-    rollout: predictions are fed back from the first latent on (eq. 9); one-step: each is made from encoded latents
-    (eq. 1). Both predict the same targets z_1 .. z_K, and gradients flow into the targets (Sec. 3.5).
+    rollout: predictions are fed back from the first latent on (eq. 9); with more than one start also from the next
+    ones on, each rollout K = T - starts blocks long. one-step: each is made from encoded latents (eq. 1), once however
+    many starts there are. Both predict the same targets, and gradients flow into the targets (Sec. 3.5).
     """
     one_of("objective", objective, ("rollout", "one-step"))
-    sizes = check("conditions", conditions, "B K C", dtype="float")
-    check("latents", latents, "B T D", B=sizes["B"], T=sizes["K"] + 1, dtype="float")
-    if objective == "rollout":
-        predictions = model.rollout(latents[:, :1], conditions)
-    else:
-        predictions = model.transition.predict(latents[:, :-1], conditions)
-    # Mean over all elements, as the authors' code has it: the paper's squared norm divided by d.
-    return F.mse_loss(predictions, latents[:, 1:])
+    sizes = check("conditions", conditions, "B N C", dtype="float")
+    check("latents", latents, "B T D", B=sizes["B"], T=sizes["N"] + 1, dtype="float")
+    if not 1 <= starts <= sizes["N"]:
+        raise ShapeError(f"starts: expected 1 to {sizes['N']} in a window of {sizes['N'] + 1} frames, found {starts}")
+    # Means over all elements, as the authors' code has it: the paper's squared norm divided by d.
+    if objective == "one-step":
+        return F.mse_loss(model.transition.predict(latents[:, :-1], conditions), latents[:, 1:])
+    steps = sizes["N"] + 1 - starts
+    predictions = model.rollout(latents[:, :starts].flatten(0, 1)[:, None], _runs_of(conditions, steps))
+    return F.mse_loss(predictions, _runs_of(latents[:, 1:], steps))
+
+
+def _runs_of(sequence: Tensor, length: int) -> Tensor:
+    """Every run of `length` successive entries: [B, N, D] -> [B * (N - length + 1), length, D]."""
+    return sequence.unfold(1, length, 1).transpose(2, 3).flatten(0, 1)
 
 
 # --- SIGReg ----------------------------------------------------------------------------------------------------------

@@ -58,9 +58,9 @@ class Inputs:
 
     def __init__(self, frames: Tensor, action_blocks: Tensor, projections: Tensor) -> None:
         self.frames = frames
-        """uint8 [B, K+1, H, W, 3]"""
+        """uint8 [B, T, H, W, 3]"""
         self.action_blocks = action_blocks
-        """Raw, [B, K, frameskip * A]"""
+        """Raw, [B, T-1, frameskip * A]"""
         self.projections = projections
         """[D, M]"""
 
@@ -89,6 +89,7 @@ def train(
 ) -> TrainResult:
     """Train, or go on training, the run in `out`; returns when all steps are done. One process of many writes."""
     devices = devices or Devices()
+    check_options(config)
     fabric = make_fabric(devices, config.train.precision)
     windows = make_windows(config, dataset)
     total_steps = count_steps(config, len(windows.train), fabric.world_size)
@@ -170,7 +171,7 @@ class Stepped:
     scalars: dict[str, float]
     """Losses over the global batch, gradient norm before clipping, learning rate."""
     latents: Tensor
-    """This process's share [B, K+1, D], detached."""
+    """This process's share [B, T, D], detached."""
 
 
 def take_step(
@@ -207,6 +208,33 @@ def take_step(
 # --- what a step is made of ------------------------------------------------------------------------------------------
 
 
+def check_options(config: RunConfig) -> None:
+    """UsageError for a value that no run can have."""
+    model, objective, options = config.model, config.objective, config.train
+    at_least_one = {
+        "--batch-size": options.batch_size,
+        "--steps": options.steps,
+        "--projections": objective.sigreg_projections,
+        "--starts": objective.starts,
+        "--latent-dim": model.latent_dim,
+        "--validate-every": options.validate_every,
+        "--save-every": options.save_every,
+        "--keep": options.keep,
+    }
+    not_negative = {"--modes": model.affine.modes, "--lambda": objective.sigreg_weight}
+    for limits, least in ((at_least_one, 1), (not_negative, 0)):
+        for option, value in limits.items():
+            if value is not None and not value >= least:
+                raise UsageError(f"{option} {value}: must be at least {least}")
+    for option, rate in (("--learning-rate", options.learning_rate), ("--epochs", options.epochs)):
+        if not 0 < rate < math.inf:
+            raise UsageError(f"{option} {rate}: must be more than 0 and finite")
+    if model.encoder.kind == "vit" and model.encoder.channels:
+        raise UsageError(f"--channels: the encoder of the preset {config.preset!r} has no convolutions; leave it out")
+    if min(model.encoder.channels, default=1) < 1:
+        raise UsageError(f"--channels {' '.join(map(str, model.encoder.channels))}: each must be at least 1")
+
+
 def build_model(config: RunConfig, dataset: Dataset) -> WorldModel:
     """Initial weights from the seed, action scaling from the data."""
     with torch.random.fork_rng(devices=[]):
@@ -227,10 +255,10 @@ def make_optimizer(learner: Learner, config: RunConfig) -> torch.optim.Optimizer
 
 
 def make_windows(config: RunConfig, dataset: Dataset) -> Windows:
-    """The training and held-out windows of K+1 frames (App. B.4)."""
+    """The training and held-out windows (App. B.4)."""
     return Windows(
         dataset,
-        frames=config.objective.rollout_steps + 1,
+        frames=config.objective.window_blocks + 1,
         frameskip=config.model.frameskip,
         split=config.train.split,
         split_seed=config.train.split_seed,

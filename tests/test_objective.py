@@ -29,10 +29,10 @@ def world_model(kind="salt"):
     return model
 
 
-def batch(count=4):
+def batch(count=4, blocks=K):
     generator = torch.Generator().manual_seed(1)
-    frames = torch.randint(0, 256, (count, K + 1, SIZE, SIZE, 3), dtype=torch.uint8, generator=generator)
-    return frames, torch.randn(count, K, 4, dtype=torch.float64, generator=generator)
+    frames = torch.randint(0, 256, (count, blocks + 1, SIZE, SIZE, 3), dtype=torch.uint8, generator=generator)
+    return frames, torch.randn(count, blocks, 4, dtype=torch.float64, generator=generator)
 
 
 def projections(count=16, dim=D):
@@ -118,6 +118,79 @@ def test_the_total_is_prediction_and_weighted_sigreg(kind):
 def test_an_unknown_objective_is_refused():
     with pytest.raises(UsageError, match="one-step"):
         prediction_loss(world_model(), torch.zeros(1, 2, D).double(), torch.zeros(1, 1, D).double(), "one_step")
+
+
+# --- many starts in one window ---------------------------------------------------------------------------------------
+
+
+def long_window(starts):
+    """Latents [3, K + starts, D] and conditions, both with gradients."""
+    z = torch.randn(3, K + starts, D, dtype=torch.float64, requires_grad=True)
+    c = torch.randn(3, K + starts - 1, D, dtype=torch.float64, requires_grad=True)
+    return z, c
+
+
+def value_and_gradients(loss, *sources):
+    gradients = torch.autograd.grad(loss, sources, allow_unused=True)
+    return [loss.detach(), *(torch.zeros(()) if gradient is None else gradient for gradient in gradients)]
+
+
+@pytest.mark.parametrize("kind", TRANSITIONS)
+@pytest.mark.parametrize("starts", [2, 3, 7])
+def test_rollouts_from_every_start_are_the_mean_over_the_windows_inside_the_window(kind, starts):
+    """In evaluation mode; in training, LeWM's batch normalisation takes its statistics over all starts together."""
+    model, (z, c) = world_model(kind).eval(), long_window(starts)
+    sources = z, c, *model.transition.parameters()
+    inside = [prediction_loss(model, z[:, s : s + K + 1], c[:, s : s + K], "rollout") for s in range(starts)]
+    found = value_and_gradients(prediction_loss(model, z, c, "rollout", starts), *sources)
+    expected = value_and_gradients(torch.stack(inside).mean(), *sources)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.allclose(one, other, rtol=1e-12, atol=1e-14)
+    assert not torch.allclose(found[0], inside[0], rtol=1e-3), "one start alone would do, so nothing was compared"
+
+
+@pytest.mark.parametrize("kind", TRANSITIONS)
+@pytest.mark.parametrize("mode", ["training", "evaluation"])
+def test_one_start_is_the_papers_rollout_to_the_last_bit(kind, mode):
+    model, (z, c) = world_model(kind).train(mode == "training"), long_window(1)
+    sources = z, c, *model.transition.parameters()
+    plain = torch.nn.functional.mse_loss(model.rollout(z[:, :1], c), z[:, 1:])
+    found = value_and_gradients(prediction_loss(model, z, c, "rollout"), *sources)
+    for one, other in zip(found, value_and_gradients(plain, *sources), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("kind", TRANSITIONS)
+def test_single_steps_are_counted_once_however_many_starts_a_window_has(kind):
+    """So the one-step loss is not the mean over overlapping windows, which would count the inner steps more often."""
+    model, (z, c) = world_model(kind).eval(), long_window(K + 1)
+    loss = prediction_loss(model, z, c, "one-step", K + 1)
+    assert torch.equal(loss, prediction_loss(model, z, c, "one-step"))
+    halves = [prediction_loss(model, z[:, s : s + K + 1], c[:, s : s + K], "one-step") for s in (0, K)]
+    # SALT looks at one latent, so two windows side by side are as good; LeWM also looks back across the seam.
+    assert torch.allclose(loss, torch.stack(halves).mean(), rtol=1e-12) == (model.window == 1)
+
+
+@pytest.mark.parametrize("kind", TRANSITIONS)
+@pytest.mark.parametrize("objective", ["rollout", "one-step"])
+def test_a_long_window_is_encoded_once(kind, objective):
+    model, (frames, blocks) = world_model(kind), batch(blocks=K + 2)
+    counts = []
+    model.encoder.register_forward_hook(lambda module, inputs, latents: counts.append(len(latents)))
+    losses = training_loss(model, frames, blocks, ObjectiveConfig(objective, K, starts=3), projections())
+    assert counts == [4 * (K + 3)]
+    assert losses.latents.shape == (4, K + 3, D)
+    expected = prediction_loss(model, losses.latents, model.condition(blocks), objective, 3)
+    assert torch.allclose(losses.prediction, expected, rtol=1e-12)
+    with pytest.raises(ShapeError, match="action blocks"):
+        training_loss(model, frames, blocks, ObjectiveConfig(objective, K, starts=2), projections())
+
+
+@pytest.mark.parametrize("starts", [-1, 0, K + 1])
+def test_more_starts_than_action_blocks_or_none_are_refused(starts):
+    z, c = long_window(1)
+    with pytest.raises(ShapeError, match=f"starts: expected 1 to 5 in a window of 6 frames, found {starts}"):
+        prediction_loss(world_model(), z, c, "rollout", starts)
 
 
 # --- SIGReg ----------------------------------------------------------------------------------------------------------

@@ -54,27 +54,39 @@ def test_another_seed_gives_other_weights(run, tiny, dataset, tmp_path):
     assert result_bytes(tmp_path / "other")[0] != result_bytes(run)[0]
 
 
-@pytest.mark.parametrize("crash_after", [1, 3, 5])
-def test_a_run_that_is_interrupted_anywhere_ends_with_the_same_bytes(
-    run, tiny, dataset, tmp_path, monkeypatch, crash_after
-):
-    """The crash hits between steps that are saved, so work is lost, redone, and must come out equal."""
-    steps = 0
+@contextlib.contextmanager
+def power_cut(after):
+    """What trains inside ends after so many steps, as if the machine had lost its power."""
+    original, steps = torch.optim.AdamW.step, itertools.count()
 
-    def step_and_crash(self, *args, **kwargs):
-        nonlocal steps
-        steps += 1
-        if steps > crash_after:
+    def step(self, *args, **kwargs):
+        if next(steps) == after:
             raise RuntimeError("power cut")
         return original(self, *args, **kwargs)
 
-    original = torch.optim.AdamW.step
-    monkeypatch.setattr(torch.optim.AdamW, "step", step_and_crash)
-    with pytest.raises(RuntimeError, match="power cut"):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim.AdamW, "step", step)
+        with pytest.raises(RuntimeError, match="power cut"):
+            yield
+
+
+@pytest.mark.parametrize("crash_after", [1, 3, 5])
+def test_a_run_that_is_interrupted_anywhere_ends_with_the_same_bytes(run, tiny, dataset, tmp_path, crash_after):
+    """The crash hits between steps that are saved, so work is lost, redone, and must come out equal."""
+    with power_cut(crash_after):
         train(tiny, dataset, tmp_path / "cut")
-    monkeypatch.setattr(torch.optim.AdamW, "step", original)
     train(tiny, dataset, tmp_path / "cut")
     assert result_bytes(tmp_path / "cut") == result_bytes(run)
+
+
+def test_a_run_with_many_starts_resumes_to_the_same_bytes(run, tiny, dataset, tmp_path):
+    config = dataclasses.replace(tiny, objective=dataclasses.replace(tiny.objective, starts=3))
+    train(config, dataset, tmp_path / "whole")
+    with power_cut(3):
+        train(config, dataset, tmp_path / "cut")
+    train(config, dataset, tmp_path / "cut")
+    assert result_bytes(tmp_path / "cut") == result_bytes(tmp_path / "whole")
+    assert result_bytes(tmp_path / "cut")[0] != result_bytes(run)[0]
 
 
 def test_a_finished_run_is_not_trained_again(run, tiny, dataset):
@@ -136,6 +148,41 @@ def test_the_learning_rate_warms_up_and_follows_a_cosine_to_zero(tiny):
     assert rates[55] == pytest.approx(1.0)
     assert rates[-1] < 0.01
     assert all(a >= b for a, b in itertools.pairwise(rates[10:]))
+
+
+BAD_OPTIONS = {
+    "starts": [{"starts": 0}, {"starts": -2}],
+    "projections": [{"projections": 0}],
+    "keep": [{"keep": 0}, {"keep": -1}],
+    "steps": [{"steps": 0}],
+    "epochs": [{"epochs": 0.0}, {"epochs": math.inf}],
+    "batch-size": [{"batch_size": 0}],
+    "save-every": [{"save_every": 0}],
+    "validate-every": [{"validate_every": -1}],
+    "latent-dim": [{"latent_dim": 0}],
+    "modes": [{"modes": -1}],
+    "lambda": [{"lambda_": -0.1}, {"lambda_": math.nan}],
+    "learning-rate": [{"learning_rate": 0.0}, {"learning_rate": math.nan}],
+    "channels": [{"channels": (16, 0)}, {"channels": (16, 32), "preset": "paper"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "values"), [(name, values) for name, many in BAD_OPTIONS.items() for values in many]
+)
+def test_a_value_that_no_run_can_have_is_refused_before_anything_is_written(dataset, tmp_path, option, values):
+    verb = Train(dataset.path, tmp_path / "run", **({"preset": "quick"} | values))
+    with pytest.raises(UsageError, match=rf"^--{option}\b.*(must be|leave it out)"):
+        train(verb.config(), dataset, verb.out)
+    assert not verb.out.exists()
+
+
+def test_a_window_has_a_frame_more_for_every_start_more(tiny, dataset):
+    config = dataclasses.replace(tiny, objective=dataclasses.replace(tiny.objective, starts=4))
+    short, long = make_windows(tiny, dataset), make_windows(config, dataset)
+    assert (short.blocks, long.blocks) == (5, 8)
+    assert short.batch(short.train[:2]).frames.shape[1] + 3 == long.batch(long.train[:2]).frames.shape[1]
+    assert set(short.validation_episodes) == set(long.validation_episodes)
 
 
 def test_epochs_count_whole_batches(tiny):
@@ -303,6 +350,9 @@ VARIANTS = {
     "no spectral constraint": {"spectral": False},
     "no SIGReg": {"lambda_": 0.0},
     "a smaller latent": {"latent_dim": 8},
+    "many starts": {"starts": 3},
+    "many starts, lewm, one-step": {"model": "lewm", "starts": 3},
+    "fewer projections, other channels": {"projections": 32, "channels": (4, 8, 12)},
 }
 
 

@@ -17,6 +17,11 @@ def predictor(config):
     return transformer.depth, transformer.heads, transformer.head_dim
 
 
+def window(config):
+    objective = config.objective
+    return objective.rollout_steps, objective.starts, objective.window_blocks + 1
+
+
 ROWS = {
     "encoder": lambda c: c.model.encoder.kind,
     "patch size": lambda c: c.model.encoder.patch_size if c.model.encoder.kind == "vit" else "-",
@@ -25,7 +30,8 @@ ROWS = {
     "latent size d": lambda c: c.model.latent_dim,
     "modes R": lambda c: c.model.affine.modes,
     "LeWM's predictor: blocks, heads, head size": predictor,
-    "window K + 1, frameskip": lambda c: (c.objective.rollout_steps + 1, c.model.frameskip),
+    "rollout K, starts, frames of a window": window,
+    "frameskip": lambda c: c.model.frameskip,
     "lambda": lambda c: c.objective.sigreg_weight,
     "SIGReg knots, projections": lambda c: (c.objective.sigreg_knots, c.objective.sigreg_projections),
     "batch": lambda c: c.train.batch_size,
@@ -43,7 +49,8 @@ ROWS = {
 PLACES = {
     "warm-up, then a cosine to 0": "App. B.2; per step in the authors' code",
     "modes R": "App. B.3",
-    "window K + 1, frameskip": "App. B.4",
+    "rollout K, starts, frames of a window": "App. B.4",
+    "frameskip": "App. B.4",
     "split, seed, share held out": "App. B.1",
     "LeWM's predictor: blocks, heads, head size": "LeWM",
     "channels of the convolutions": "",

@@ -35,6 +35,12 @@ class Train:
     """Largest learning rate."""
     lambda_: Annotated[float | None, tyro.conf.arg(name="lambda")] = None
     """SIGReg weight."""
+    projections: int | None = None
+    """SIGReg's random directions per step."""
+    starts: int | None = None
+    """Rollouts per window, from its first frame and the next ones; every frame is encoded once."""
+    channels: tuple[int, ...] | None = None
+    """Output channels of the encoder's strided convolutions."""
     latent_dim: int | None = None
     """d, the size of the latent."""
     modes: int | None = None
@@ -92,9 +98,12 @@ class Train:
         from saltwm.presets import run_config
 
         base = run_config(self.preset, self.model, self.objective)
-        model = _replace(base.model, latent_dim=self.latent_dim)
+        encoder = _replace(base.model.encoder, channels=self.channels)
+        model = _replace(base.model, latent_dim=self.latent_dim, encoder=encoder)
         affine = _replace(model.affine, modes=self.modes, spectral=None if self.spectral else False)
-        objective = _replace(base.objective, sigreg_weight=self.lambda_)
+        objective = _replace(
+            base.objective, sigreg_weight=self.lambda_, sigreg_projections=self.projections, starts=self.starts
+        )
         train = _replace(
             base.train,
             steps=self.steps,

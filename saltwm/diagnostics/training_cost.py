@@ -79,8 +79,9 @@ class TrainingStep:
 
     def transition(self) -> None:
         """Forward and backward of the predictions."""
-        objective = self.config.objective.objective
-        prediction_loss(self._learner.model, self._latents, self._conditions, objective).backward()
+        objective = self.config.objective
+        model = self._learner.model
+        prediction_loss(model, self._latents, self._conditions, objective.objective, objective.starts).backward()
 
     def sigreg(self) -> None:
         """Forward and backward of the regularisation."""
