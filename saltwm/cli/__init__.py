@@ -17,6 +17,7 @@ from saltwm.cli.bench import Bench
 from saltwm.cli.data import Collect, Data
 from saltwm.cli.learning import Info, Train, Watch
 from saltwm.cli.printing import say_error
+from saltwm.cli.results import Results
 from saltwm.cli.story import Doctor, Reproduce
 from saltwm.cli.weights import Export, ImportWeights
 from saltwm.errors import SaltError, Stopped
@@ -32,6 +33,7 @@ Verb = (
     | Annotated[Anatomy, tyro.conf.subcommand("anatomy")]
     | Annotated[Diagnose, tyro.conf.subcommand("diagnose")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Results, tyro.conf.subcommand("results")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Info, tyro.conf.subcommand("info")]
     | Annotated[ImportWeights, tyro.conf.subcommand("import-weights")]

@@ -23,8 +23,8 @@ from saltwm.objective import effective_rank
 from saltwm.records import Diagnosis, Probes, Training
 from saltwm.rng import stream
 
-ACTION_SEQUENCES = 4
-"""Action sequences with which the Jacobian is taken at every state: enough to see that it varies, or does not."""
+ACTION_SEQUENCES = 12  # Fig. 2a
+"""With each of which the Jacobian is taken at every state."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def diagnose_run(
     trajectory_batches = [encode_trajectories(model, dataset, horizon, trajectories, batch) for batch in range(batches)]
     measured = [measure(model.transition, z, c) for z, c in trajectory_batches]
     z, c = (torch.cat(parts) for parts in zip(*trajectory_batches, strict=True))
-    identity = {
+    identity: dict[str, Any] = {
         "environment": dataset.world.environment,
         "method": info.run.model.model,
         "objective": info.run.objective.objective,

@@ -5,7 +5,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from saltwm import durable
 from saltwm.config import read_config
@@ -16,13 +16,19 @@ from saltwm.records import (
     Comparison,
     Diagnosis,
     PlannedCell,
+    Probes,
+    Stage,
     TaskSet,
+    Training,
     read_cells,
     read_comparisons,
     read_plan,
+    read_stages,
     read_tasks,
 )
 from saltwm.report.tables import run_name
+
+T = TypeVar("T")
 
 _PICTURE_KINDS = {".gif": "GIF", ".png": "PNG"}
 
@@ -50,6 +56,8 @@ class Run:
     method: str | None
     diagnosis: Diagnosis | None
     metrics: tuple[dict[str, float], ...]
+    probes: Probes | None = None
+    training: Training | None = None
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,25 @@ class Findings:
     runs: tuple[Run, ...]
     planned: tuple[PlannedCell, ...]
     """What suites include, evaluated or not."""
+    stages: tuple[Stage, ...]
+    """What each step of a reproduction took."""
     unfinished: tuple[str, ...]
     """One sentence for each thing that is not whole yet and therefore in no table."""
+
+    def papers_run(self, environment: str, method: str) -> Run | None:
+        """The run that stands for a method of the paper: SALT with the rollout objective, LeWM with the one-step one.
+
+        The other combinations are the paper's ablation. Of several such runs it is the evaluated one.
+        """
+        objective = {"salt": "rollout", "lewm": "one-step"}[method]
+        evaluated = {run_name(cell.evaluation) for cell in self.cells if cell.evaluation.method == method}
+        candidates = [
+            run
+            for run in self.runs
+            if run.diagnosis
+            and (run.environment, run.method, run.diagnosis.objective) == (environment, method, objective)
+        ]
+        return min(candidates, key=lambda run: (run.name not in evaluated, run.name), default=None)
 
 
 def read_findings(results: Path) -> Findings:
@@ -95,6 +120,7 @@ def read_findings(results: Path) -> Findings:
         task_sets=_read_task_sets(results),
         runs=runs,
         planned=planned,
+        stages=read_stages(results),
         unfinished=(
             *_unfinished(results, cells, runs),
             *_not_begun(results, cells, planned),
@@ -110,14 +136,21 @@ def _visible_folder(path: Path) -> bool:
 
 def _read_run(folder: Path, cells: tuple[Cell, ...]) -> Run:
     diagnosis_file, metrics_file = folder / "diagnosis.json", folder / "metrics.jsonl"
-    diagnosis = read_config(Diagnosis, diagnosis_file) if diagnosis_file.exists() else None
+    diagnosis = _read_if_there(Diagnosis, diagnosis_file)
     metrics = _read_metrics(metrics_file) if metrics_file.exists() else ()
     if diagnosis is not None:
-        return Run(folder.name, diagnosis.environment, diagnosis.method, diagnosis, metrics)
+        probes = _read_if_there(Probes, folder / "probes.json")
+        training = _read_if_there(Training, folder / "training.json")
+        return Run(folder.name, diagnosis.environment, diagnosis.method, diagnosis, metrics, probes, training)
     for evaluation in (cell.evaluation for cell in cells):
         if run_name(evaluation) == folder.name:
             return Run(folder.name, evaluation.environment, evaluation.method, None, metrics)
     return Run(folder.name, None, None, None, metrics)
+
+
+def _read_if_there(kind: type[T], path: Path) -> T | None:
+    """A record that older results do not have."""
+    return read_config(kind, path) if path.exists() else None
 
 
 def _read_metrics(path: Path) -> tuple[dict[str, float], ...]:

@@ -1,5 +1,6 @@
 """Success rates as rows: the same ones for the page, the terminal and --json."""
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.config import to_plain
-from saltwm.records import Cell, Comparison, Evaluation, PlannedCell
+from saltwm.records import Cell, Comparison, Evaluation, PlannedCell, Rate
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 METHOD_NAMES = {"salt": "SALT", "lewm": "LeWM", "random": "Random"}
 ENVIRONMENT_NAMES = {
     "two-room": "Two-Room",
-    "push-t": "PushT",
     "reacher": "Reacher",
+    "push-t": "PushT",
     "cube": "OGBench-Cube",
     "cube-double": "OGBench-Cube-Double",
 }
@@ -58,6 +59,27 @@ class SeedMean:
     """Seeds that another method was evaluated with and this one was not."""
     mean: float | None
     std: float | None
+
+
+@dataclass(frozen=True)
+class PooledRow:
+    """One method in one environment under one protocol and horizon, the episodes of all seeds together."""
+
+    environment: str
+    protocol: str
+    horizon_blocks: int
+    method: str
+    label: str
+    seeds: tuple[int, ...]
+    missing: tuple[int, ...]
+    """Seeds that are due and not there."""
+    rate: Rate | None
+    """None where a seed is missing."""
+    mean: float | None
+    """Over seeds, in percent, with its sample standard deviation; none for a single seed or where one is missing."""
+    std: float | None
+    median_steps_to_success: float | None
+    cells: tuple[str, ...]
 
 
 def success_rows(cells: Iterable[Cell]) -> list[SuccessRow]:
@@ -107,6 +129,47 @@ def seed_means(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell] = ()) 
         mean, std = (None, None) if missing else (statistics.fmean(rates), statistics.stdev(rates))
         means.append(SeedMean(label, mine[0].method, tuple(row.seed for row in mine), missing, mean, std))
     return means
+
+
+def pooled_rows(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> list[PooledRow]:
+    """A row per environment, protocol, horizon and method, in the order of `success_rows`."""
+    cells, planned = list(cells), list(planned)
+    by_name = {cell.name: cell for cell in cells}
+    return [
+        _pooled([row for row in rows if row.label == label], [by_name[row.cell] for row in rows if row.label == label],
+                next((mean for mean in seed_means(rows, planned) if mean.label == label), None))
+        for _, rows in contests(success_rows(cells))
+        for label in dict.fromkeys(row.label for row in rows)
+    ]  # fmt: skip
+
+
+def _pooled(rows: Sequence[SuccessRow], cells: Sequence[Cell], mean: SeedMean | None) -> PooledRow:
+    first = rows[0]
+    missing = mean.missing if mean else ()
+    episodes = [episode for cell in cells for episode in cell.episodes]
+    steps = [episode.steps_to_success for episode in episodes if episode.steps_to_success is not None]
+    return PooledRow(
+        environment=first.environment,
+        protocol=first.protocol,
+        horizon_blocks=first.horizon_blocks,
+        method=first.method,
+        label=first.label,
+        seeds=tuple(row.seed for row in rows),
+        missing=missing,
+        rate=None if missing else wilson(sum(row.successes for row in rows), sum(row.n for row in rows)),
+        mean=mean.mean if mean else None,
+        std=mean.std if mean else None,
+        median_steps_to_success=statistics.median(steps) if steps else None,
+        cells=tuple(row.cell for row in rows),
+    )
+
+
+def wilson(successes: int, n: int) -> Rate:
+    """A pooled rate with its 95 % Wilson interval; the records' own intervals come from the same function of scipy."""
+    from scipy import stats
+
+    interval = stats.binomtest(successes, n).proportion_ci(0.95, method="wilson")
+    return Rate(successes, n, float(interval.low), float(interval.high))
 
 
 def contests(rows: Iterable[SuccessRow]) -> list[tuple[str, list[SuccessRow]]]:
@@ -209,7 +272,13 @@ def environment_order(environment: str) -> tuple[int, str]:
     return known.index(environment) if environment in known else len(known), environment
 
 
-def protocol_name(row: SuccessRow | Comparison) -> str:
+def protocol_order(protocol: str) -> tuple[int, str]:
+    """The paper's, ours, long horizons, then others by name."""
+    known = ["paper", "clean", "long"]
+    return known.index(protocol) if protocol in known else len(known), protocol
+
+
+def protocol_name(row: SuccessRow | PooledRow | Comparison) -> str:
     """The protocol with its planning horizon."""
     return f"{row.protocol}, H={row.horizon_blocks}"
 
@@ -249,7 +318,14 @@ def _row(cell: Cell, label: str) -> SuccessRow:
 
 def run_name(evaluation: Evaluation) -> str | None:
     """Name of the run's folder: `salt` for runs/salt/checkpoints/step-000200 and for runs/salt."""
+    path = run_path(evaluation)
+    return None if path is None else path.name
+
+
+def run_path(evaluation: Evaluation) -> Path | None:
+    """The run that was evaluated, or the checkpoint itself where it stands alone; none for a policy without weights."""
     if evaluation.checkpoint is None:
         return None
     path = Path(evaluation.checkpoint)
-    return path.parent.parent.name if path.parent.name == "checkpoints" else path.name
+    is_of_a_run = path.parent.name == "checkpoints" and re.fullmatch(r"step-\d+", path.name)
+    return path.parent.parent if is_of_a_run else path

@@ -1,0 +1,32 @@
+"""The verb that turns records into the documents that quote them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from saltwm.cli.printing import show
+
+
+@dataclass(frozen=True)
+class Results:
+    """Write docs/results.md and the README's table from the records under a results directory, or check them."""
+
+    results: tyro.conf.Positional[Path]
+    """Results directory."""
+    out: Path = Path("docs/results.md")
+    """The document."""
+    readme: Path | None = None
+    """File whose table, between two marker comments, is replaced too."""
+    check: bool = False
+    """Write nothing; fail if a file is not what the records give."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> None:
+        """Write or compare."""
+        from saltwm.report.markdown import check_results, write_results
+
+        work = check_results if self.check else write_results
+        files = [str(path) for path in work(self.results, self.out, self.readme)]
+        show(self.json, {"up to date" if self.check else "written": files})

@@ -1,0 +1,263 @@
+"""Which of the paper's claims hold in the records: each by a rule written here, none typed by hand.
+
+A claim holds, does not hold, or is not shown. It is not shown where the evidence does not decide: a paired test with
+p >= 0.05, intervals that overlap, or, where a quantity was recorded without an interval, two values that are within 5 %
+of each other.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from saltwm.records import Comparison, Diagnosis
+from saltwm.report import paper_figures, tables
+from saltwm.report.findings import Findings
+
+Verdict = Literal["holds", "does not hold", "not shown"]
+
+ALPHA = 0.05
+MARGIN = 0.05
+"""Relative difference below which two values without intervals are not told apart."""
+EXACT = 1e-6
+"""Largest rho_H and spread of the Jacobian that count as rounding (App. C.2 measures SALT's at 1e-6)."""
+CLEARLY_NONZERO = 1e-2
+"""Smallest rho_H and spread of the Jacobian that count as a dependence on the state."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the records of one environment say about one claim."""
+
+    environment: str
+    condition: str
+    """Protocol and horizon where the claim is about planning, otherwise empty."""
+    measured: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, the rule it is judged by, and the findings, one or more per environment."""
+
+    sentence: str
+    place: str
+    rule: str
+    findings: tuple[Finding, ...]
+
+
+def claims(findings: Findings) -> list[Claim]:
+    """The paper's claims, judged in every environment that SALT and LeWM both have records of."""
+    names = {run.environment for run in findings.runs if run.environment}
+    names |= {cell.evaluation.environment for cell in findings.cells}
+    environments = sorted(names, key=tables.environment_order)
+    low, high = paper_figures.ONE_STEP_RATIO
+    return [
+        Claim(
+            "SALT's one-step error is larger than LeWM's",
+            f"Sec. 4.3: {low} to {high} times",
+            f"the ratio of the relative one-step errors is above 1, by more than {100 * MARGIN:g} %",
+            _measured(findings, environments, _one_step),
+        ),
+        Claim(
+            "SALT nevertheless plans better",
+            "Sec. 4.2: in all four environments",
+            f"exact paired McNemar test on the same tasks, p < {ALPHA}",
+            tuple(_plans_better(findings, ("paper", "clean"))),
+        ),
+        Claim(
+            "SALT keeps its advantage over long horizons",
+            "Sec. 4.5: in all twelve combinations",
+            f"exact paired McNemar test on the same tasks, p < {ALPHA}",
+            tuple(_plans_better(findings, ("long",))),
+        ),
+        Claim(
+            "SALT's rollout error grows more slowly",
+            f"Sec. 4.3: {_on_push_t(paper_figures.ROLLOUT_GROWTH)} times on PushT",
+            f"error at the last step over that at the first is smaller, by more than {100 * MARGIN:g} %",
+            _measured(findings, environments, _rollout_growth),
+        ),
+        Claim(
+            "SALT's rollout error ends below LeWM's",
+            "Sec. 4.3: on PushT after four steps; App. C.6: not on Cube",
+            f"error at the last step is smaller, by more than {100 * MARGIN:g} %",
+            _measured(findings, environments, _rollout_end),
+        ),
+        Claim(
+            "SALT's propagation norms grow less",
+            f"Sec. 4.3: {_on_push_t(paper_figures.PROPAGATION_GROWTH)} times on PushT",
+            "growth from the first to the last step is smaller, and its ranges over the batches do not overlap",
+            _measured(findings, environments, _propagation),
+        ),
+        Claim(
+            "The rollout error is the sum of propagated one-step errors for SALT and not for LeWM",
+            f"App. C.2: rho_20 {_on_push_t(paper_figures.RHO_AT_20)} on PushT",
+            f"largest rho_H is at most {EXACT:g} for SALT and at least {CLEARLY_NONZERO:g} for LeWM",
+            _measured(findings, environments, _rho),
+        ),
+        Claim(
+            "The Jacobian depends on the state for LeWM and not for SALT",
+            "Sec. 3.2, Fig. 2a; Proposition 1",
+            f"relative spread of its largest singular value over states is at most {EXACT:g} for SALT and at least "
+            f"{CLEARLY_NONZERO:g} for LeWM",
+            tuple(_jacobian(findings, environments)),
+        ),
+        Claim(
+            "LeWM fails more often with a cost that rises sharply after execution (mismatch)",
+            "Sec. 4.4: {} against {} of {} episodes on Cube".format(
+                paper_figures.ANATOMY["cube", "lewm"][0], *paper_figures.ANATOMY["cube", "salt"][::2]
+            ),
+            f"exact McNemar test on the episodes that ended in a mismatch failure, p < {ALPHA}",
+            tuple(_mismatch(findings)),
+        ),
+    ]
+
+
+def _on_push_t(figures: dict[str, dict[str, float]]) -> str:
+    return f"{figures['push-t']['salt']:g} against {figures['push-t']['lewm']:g}"
+
+
+# --- rules ---------------------------------------------------------------------------------------------------------
+
+
+def smaller(a: float, b: float, margin: float = MARGIN) -> Verdict:
+    """Is a below b? Not decided within the margin."""
+    if abs(a - b) <= margin * max(abs(a), abs(b)):
+        return "not shown"
+    return "holds" if a < b else "does not hold"
+
+
+def below(a: tuple[float, float], b: tuple[float, float]) -> Verdict:
+    """Is the interval a below the interval b? Not decided where they overlap."""
+    if a[1] < b[0]:
+        return "holds"
+    return "does not hold" if b[1] < a[0] else "not shown"
+
+
+def exact_for_salt_only(salt: float, lewm: float) -> Verdict:
+    """Zero up to rounding for SALT, clearly not for LeWM."""
+    return "holds" if salt <= EXACT and lewm >= CLEARLY_NONZERO else "does not hold"
+
+
+def paired(verdict: str) -> Verdict:
+    """What the paired test said of SALT against LeWM."""
+    return {"better": "holds", "worse": "does not hold"}.get(verdict, "not shown")  # type: ignore[return-value]
+
+
+def _one_step(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
+    text = f"SALT {salt.one_step_error:.3f}, LeWM {lewm.one_step_error:.3f}"
+    if lewm.one_step_error > 0:
+        text += f", ratio {salt.one_step_error / lewm.one_step_error:.2f}"
+    return text, smaller(lewm.one_step_error, salt.one_step_error)
+
+
+def _rollout_growth(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
+    growth = [d.rollout_error[-1] / d.rollout_error[0] for d in (salt, lewm)]
+    text = f"SALT {growth[0]:.2f}, LeWM {growth[1]:.2f} times over {len(salt.rollout_error)} steps"
+    return text, smaller(growth[0], growth[1])
+
+
+def _rollout_end(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
+    ends = salt.rollout_error[-1], lewm.rollout_error[-1]
+    crossing = _first_below(salt.rollout_error, lewm.rollout_error)
+    where = "never below" if crossing is None else f"below from k={crossing} on"
+    return f"SALT {ends[0]:.3f}, LeWM {ends[1]:.3f} at k={len(salt.rollout_error)}; {where}", smaller(*ends)
+
+
+def _first_below(a: Sequence[float], b: Sequence[float]) -> int | None:
+    """The step from which a stays below b, counted from 1."""
+    above = [k for k, (x, y) in enumerate(zip(a, b, strict=True), start=1) if x >= y]
+    first = above[-1] + 1 if above else 1
+    return first if first <= len(a) else None
+
+
+def _propagation(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
+    texts, ranges = [], []
+    for d in (salt, lewm):
+        growth = d.propagation_norm[-1] / d.propagation_norm[0]
+        low, high = d.propagation_low[-1] / d.propagation_high[0], d.propagation_high[-1] / d.propagation_low[0]
+        texts.append(f"{growth:.2f} ({low:.2f} to {high:.2f})")
+        ranges.append((low, high))
+    return f"SALT {texts[0]}, LeWM {texts[1]} times over {len(salt.rollout_error)} steps", below(ranges[0], ranges[1])
+
+
+def _rho(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
+    largest = max(salt.rho), max(lewm.rho)
+    return f"SALT {largest[0]:.0e}, LeWM {largest[1]:.3f}", exact_for_salt_only(*largest)
+
+
+def _measured(
+    findings: Findings, environments: Iterable[str], rule: Callable[[Diagnosis, Diagnosis], tuple[str, Verdict]]
+) -> tuple[Finding, ...]:
+    """A rule about two diagnoses, applied where both are there."""
+    found = []
+    for environment in environments:
+        salt, lewm = (findings.papers_run(environment, method) for method in ("salt", "lewm"))
+        if salt is None or lewm is None or salt.diagnosis is None or lewm.diagnosis is None:
+            continue
+        if len(salt.diagnosis.rollout_error) != len(lewm.diagnosis.rollout_error):
+            text = "diagnosed over different numbers of steps; diagnose both with the same --horizon"
+            found.append(Finding(environment, "", text, "not shown"))
+            continue
+        text, verdict = rule(salt.diagnosis, lewm.diagnosis)
+        found.append(Finding(environment, "", text, verdict))
+    return tuple(found)
+
+
+def _jacobian(findings: Findings, environments: Iterable[str]) -> Iterable[Finding]:
+    for environment in environments:
+        salt, lewm = (findings.papers_run(environment, method) for method in ("salt", "lewm"))
+        if salt and lewm and salt.probes and lewm.probes:
+            spreads = salt.probes.jacobian_spread, lewm.probes.jacobian_spread
+            text = f"SALT {spreads[0]:.0e}, LeWM {spreads[1]:.3f}"
+            yield Finding(environment, "", text, exact_for_salt_only(*spreads))
+
+
+def _plans_better(findings: Findings, protocols: Sequence[str]) -> Iterable[Finding]:
+    for c in salt_against_lewm(findings):
+        if c.protocol in protocols:
+            n = c.both + c.only_a + c.only_b + c.neither
+            a, b = (f"{100 * (c.both + only) / n:.1f}" for only in (c.only_a, c.only_b))
+            text = f"SALT {a} %, LeWM {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
+            text += f"p {tables.p_value(c.p)}, n {n}"
+            yield Finding(c.environment, tables.protocol_name(c), text, paired(c.verdict))
+
+
+def salt_against_lewm(findings: Findings) -> list[Comparison]:
+    """The paired comparisons of the two, by environment, protocol and horizon; CEM plans for both."""
+    found = [c for c in findings.comparisons if (c.method_a, c.method_b) == ("salt", "lewm")]
+    return sorted(found, key=comparison_order)
+
+
+def comparison_order(c: Comparison) -> tuple[object, ...]:
+    """By environment, protocol (the paper's first) and horizon."""
+    return tables.environment_order(c.environment), tables.protocol_order(c.protocol), c.horizon_blocks
+
+
+def _mismatch(findings: Findings) -> Iterable[Finding]:
+    cells = {cell.name: cell for cell in findings.cells}
+    for c in salt_against_lewm(findings):
+        if c.protocol == "long" or not findings.anatomies.keys() >= {*c.cells_a, *c.cells_b}:
+            continue
+        salt, lewm = (_mismatched(findings, names) for names in (c.cells_a, c.cells_b))
+        n = sum(len(cells[name].episodes) for name in c.cells_a)
+        p = sign_test(len(lewm - salt), len(salt - lewm))
+        text = f"LeWM {len(lewm)}, SALT {len(salt)} of {n} episodes, p {tables.p_value(p)}"
+        verdict: Verdict = "not shown" if p >= ALPHA else "holds" if len(lewm) > len(salt) else "does not hold"
+        yield Finding(c.environment, tables.protocol_name(c), text, verdict)
+
+
+def _mismatched(findings: Findings, names: Sequence[str]) -> set[tuple[int, int]]:
+    """The episodes that ended in a mismatch failure: (place of the evaluation, task)."""
+    return {
+        (place, failure.task)
+        for place, name in enumerate(names)
+        for failure in findings.anatomies[name].failures
+        if failure.kind == "mismatch"
+    }
+
+
+def sign_test(only_a: int, only_b: int) -> float:
+    """Exact two-sided p that discordant pairs are a fair coin; 1 where there are none."""
+    from scipy import stats
+
+    return float(stats.binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0

@@ -1,0 +1,80 @@
+"""What the paper reports, each with its place in it: shown beside our own figures, never mixed with them.
+
+Another data set, another size (ViT-Tiny at 224 px), another machine (one H100): the columns are context, not a test.
+"""
+
+from dataclasses import dataclass
+
+WHAT_IT_IS = "the paper's own: another data set, another size, another machine"
+
+
+@dataclass(frozen=True)
+class PaperRate:
+    """Percent over three evaluation seeds of 50 episodes; the long-horizon table has no deviations."""
+
+    mean: float
+    std: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" if self.std is None else f"{self.mean:.1f} ± {self.std:.1f}"
+
+
+SUCCESS = {  # main table, Sec. 4.2; Cube-Double: Sec. 4.6
+    ("two-room", "random"): PaperRate(2.0, 2.0),
+    ("two-room", "lewm"): PaperRate(90.67, 4.6),
+    ("two-room", "salt"): PaperRate(98.0, 2.0),
+    ("reacher", "random"): PaperRate(12.0, 4.0),
+    ("reacher", "lewm"): PaperRate(85.33, 2.3),
+    ("reacher", "salt"): PaperRate(90.7, 3.1),
+    ("push-t", "random"): PaperRate(5.3, 2.3),
+    ("push-t", "lewm"): PaperRate(87.33, 4.71),
+    ("push-t", "salt"): PaperRate(88.0, 5.2),
+    ("cube", "random"): PaperRate(42.0, 4.0),
+    ("cube", "lewm"): PaperRate(67.33, 4.2),
+    ("cube", "salt"): PaperRate(94.0, 2.0),
+    ("cube-double", "random"): PaperRate(32.7, 4.2),
+    ("cube-double", "lewm"): PaperRate(36.0, 5.3),
+    ("cube-double", "salt"): PaperRate(54.0, 3.5),
+}
+
+LONG_HORIZON = {  # App. E.2: (environment, H) -> LeWM, SALT
+    ("two-room", 10): (63, 74),
+    ("two-room", 15): (54, 65),
+    ("two-room", 20): (47, 58),
+    ("reacher", 10): (26, 30),
+    ("reacher", 15): (20, 26),
+    ("reacher", 20): (18, 26),
+    ("push-t", 10): (22, 30),
+    ("push-t", 15): (18, 26),
+    ("push-t", 20): (16, 20),
+    ("cube", 10): (53, 78),
+    ("cube", 15): (49, 73),
+    ("cube", 20): (48, 65),
+}
+
+ONE_STEP_RATIO = (1.48, 2.19)
+"""SALT's one-step error over LeWM's, the range over the four environments (Sec. 4.3; a figure has the single ones)."""
+
+ROLLOUT_GROWTH = {"push-t": {"salt": 6.29, "lewm": 12.83}}
+"""Rollout error at step 20 over that at step 1 (Sec. 4.3)."""
+
+PROPAGATION_GROWTH = {"push-t": {"salt": 4.28, "lewm": 8.74}}
+"""Norm of Phi_{0->20} over that of Phi_{0->1} (Sec. 4.3; from 2.63 to 11.26 and from 2.46 to 21.51, App. C.3)."""
+
+RHO_AT_20 = {"push-t": {"salt": 1e-6, "lewm": 0.494}}
+"""rho_H at H = 20, SALT's an order of magnitude (App. C.2)."""
+
+ANATOMY = {  # App. D.2: mismatch, unflagged, episodes
+    ("cube", "lewm"): (35, 17, 150),
+    ("cube", "salt"): (3, 6, 150),
+}
+
+
+def success(environment: str, protocol: str, horizon_blocks: int, method: str) -> PaperRate | None:
+    """The paper's rate for a cell, if it has one; `clean` is ours alone."""
+    if protocol == "paper" and horizon_blocks == 5:
+        return SUCCESS.get((environment, method))
+    pair = LONG_HORIZON.get((environment, horizon_blocks)) if protocol == "long" else None
+    if pair is None or method not in ("lewm", "salt"):
+        return None
+    return PaperRate(pair[("lewm", "salt").index(method)])

@@ -1,0 +1,121 @@
+"""Verdicts follow from the records by their rules: better, worse and undecided data give different ones."""
+
+import dataclasses
+import shutil
+
+import pytest
+from fake_results import make_results
+
+from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, read_config, write_config
+from saltwm.evaluation.statistics import mcnemar, wilson
+from saltwm.records import Diagnosis, Probes
+from saltwm.report import paper_figures, tables
+from saltwm.report.claims import below, claims, exact_for_salt_only, sign_test, smaller
+from saltwm.report.findings import read_findings
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    root = tmp_path_factory.mktemp("claims")
+    return make_results(root, environments=("cube",), protocols=(CLEAN_PROTOCOL, PAPER_PROTOCOL), n=60, pictures=0)
+
+
+@pytest.fixture
+def copy(results, tmp_path):
+    return shutil.copytree(results, tmp_path / "results")
+
+
+def verdicts(results) -> dict[str, list[str]]:
+    return {claim.sentence: [f.verdict for f in claim.findings] for claim in claims(read_findings(results))}
+
+
+def change(results, method, kind, name, **values):
+    path = results / "diagnostics" / f"cube-{method}" / name
+    write_config(path, dataclasses.replace(read_config(kind, path), **values))
+
+
+def test_what_the_fake_records_were_made_to_show_is_found(results):
+    found = verdicts(results)
+    assert found["SALT's one-step error is larger than LeWM's"] == ["holds"]
+    assert found["SALT nevertheless plans better"] == ["holds", "holds"]
+    assert found["SALT keeps its advantage over long horizons"] == []
+    assert found["LeWM fails more often with a cost that rises sharply after execution (mismatch)"] == ["holds"] * 2
+    assert len(found) == 9
+
+
+def test_models_that_do_not_differ_show_nothing(copy):
+    salt = read_config(Diagnosis, copy / "diagnostics" / "cube-salt" / "diagnosis.json")
+    same = {f.name: getattr(salt, f.name) for f in dataclasses.fields(salt) if f.type is not str}
+    change(copy, "lewm", Diagnosis, "diagnosis.json", **same)
+    found = verdicts(copy)
+    for sentence in ("SALT's one-step error is larger than LeWM's", "SALT's propagation norms grow less"):
+        assert found[sentence] == ["not shown"]
+    assert found["The rollout error is the sum of propagated one-step errors for SALT and not for LeWM"] == [
+        "does not hold"
+    ]
+
+
+def test_the_other_way_round_the_claims_do_not_hold(copy):
+    folders = [copy / "diagnostics" / f"cube-{method}" for method in ("salt", "lewm")]
+    pair = [read_config(Diagnosis, folder / "diagnosis.json") for folder in folders]
+    for method, other in zip(("salt", "lewm"), reversed(pair), strict=True):
+        values = {f.name: getattr(other, f.name) for f in dataclasses.fields(other) if f.type is not str}
+        change(copy, method, Diagnosis, "diagnosis.json", **values)
+    found = verdicts(copy)
+    assert found["SALT's rollout error grows more slowly"] == ["does not hold"]
+    assert found["SALT's rollout error ends below LeWM's"] == ["does not hold"]
+    assert found["SALT's propagation norms grow less"] == ["does not hold"]
+
+
+def test_a_jacobian_that_varies_is_told_from_one_that_does_not(copy):
+    sentence = "The Jacobian depends on the state for LeWM and not for SALT"
+    assert verdicts(copy)[sentence] == ["holds"]
+    change(copy, "lewm", Probes, "probes.json", jacobian_spread=0.0)
+    assert verdicts(copy)[sentence] == ["does not hold"]
+    (copy / "diagnostics" / "cube-lewm" / "probes.json").unlink()
+    assert verdicts(copy)[sentence] == []
+
+
+def test_an_ablation_does_not_stand_for_the_paper_s_model(copy):
+    change(copy, "lewm", Diagnosis, "diagnosis.json", objective="rollout")
+    assert verdicts(copy)["SALT's one-step error is larger than LeWM's"] == []
+    assert read_findings(copy).papers_run("cube", "lewm") is None
+
+
+def test_diagnoses_over_different_horizons_are_not_compared(copy):
+    change(copy, "lewm", Diagnosis, "diagnosis.json", rollout_error=(0.1, 0.2))
+    assert verdicts(copy)["SALT's rollout error ends below LeWM's"] == ["not shown"]
+
+
+def test_rules_on_their_own():
+    assert [smaller(1.0, 2.0), smaller(1.0, 1.04), smaller(2.0, 1.0)] == ["holds", "not shown", "does not hold"]
+    assert [below((1, 2), (3, 4)), below((1, 3), (2, 4)), below((3, 4), (1, 2))] == [
+        "holds",
+        "not shown",
+        "does not hold",
+    ]
+    assert exact_for_salt_only(1e-9, 0.3) == "holds"
+    assert exact_for_salt_only(1e-3, 0.3) == exact_for_salt_only(1e-9, 1e-4) == "does not hold"
+
+
+def test_the_report_s_own_statistics_agree_with_the_evaluation_s():
+    for successes, n in ((0, 10), (7, 50), (150, 150)):
+        assert tables.wilson(successes, n) == wilson(successes, n)
+    for only_a, only_b in ((0, 0), (3, 9), (43, 0)):
+        assert sign_test(only_a, only_b) == mcnemar(only_a, only_b)
+
+
+def test_the_paper_s_figures_agree_with_one_another():
+    means = {
+        m: [paper_figures.SUCCESS[e, m].mean for e in ("two-room", "reacher", "push-t", "cube")]
+        for m in ("salt", "lewm")
+    }
+    assert sum(means["salt"]) / 4 == pytest.approx(92.68, abs=0.01)  # the main table's averages
+    assert sum(means["lewm"]) / 4 == pytest.approx(82.67, abs=0.01)
+    assert all(4 <= salt - lewm <= 25 for lewm, salt in paper_figures.LONG_HORIZON.values())  # App. E.2
+    assert len(paper_figures.LONG_HORIZON) == 12
+    mismatch, _, n = paper_figures.ANATOMY["cube", "lewm"]
+    assert 100 * mismatch / n == pytest.approx(23.3, abs=0.05)  # the abstract
+    assert str(paper_figures.success("cube", "paper", 5, "salt")) == "94.0 ± 2.0"
+    assert str(paper_figures.success("cube", "long", 20, "lewm")) == "48.0"
+    assert paper_figures.success("cube", "clean", 5, "salt") is None

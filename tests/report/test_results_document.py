@@ -1,0 +1,117 @@
+"""docs/results.md and the README's table are what the records give, no more and no less."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from fake_results import make_results
+
+from saltwm import durable
+from saltwm.cli import main
+from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, to_plain
+from saltwm.errors import MismatchError, UsageError
+from saltwm.records import PlannedCell, read_cells
+from saltwm.report.findings import read_findings
+from saltwm.report.markdown import BEGIN, END, check_results, document, duration, readme_table, table, with_table
+from saltwm.report.tables import pooled_rows
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    root = tmp_path_factory.mktemp("document")
+    make_results(root, ("two-room", "cube"), protocols=(PAPER_PROTOCOL,), seeds=(1, 2, 3), n=10, pictures=0)
+    shutil.rmtree(root / "diagnostics")
+    return make_results(root, ("two-room", "cube"), protocols=(CLEAN_PROTOCOL,), n=10, pictures=0, prefix="clean")
+
+
+@pytest.fixture(scope="module")
+def text(results):
+    return document(read_findings(results), "saltwm results results")
+
+
+def test_every_pooled_rate_stands_in_the_document_with_counts_and_interval(text, results):
+    rows = pooled_rows(read_cells(results))
+    assert len(rows) == 2 * 2 * 3
+    for row in rows:
+        rate = row.rate
+        assert f"{rate.successes}/{rate.n} | {100 * rate.low:.1f} to {100 * rate.high:.1f}" in text
+    assert {row.rate.n for row in rows if row.protocol == "paper"} == {30}
+
+
+def test_the_paper_s_figures_stand_beside_and_are_marked(text):
+    line = next(line for line in text.splitlines() if line.startswith("| OGBench-Cube | 5 | SALT |"))
+    assert line.endswith("94.0 ± 2.0 |")
+    assert "† are the paper's own: another data set, another size, another machine" in text
+
+
+def test_each_table_has_its_command(text, results):
+    suite = "saltwm suite runs/cube-salt runs/cube-lewm --data data/cube --protocols paper --seeds 1 2 3 --tasks 10"
+    assert f"{suite} --out {results}" in text
+    assert f"saltwm diagnose runs/two-room-lewm --data data/two-room --out {results}" in text
+    assert f"saltwm anatomy {results} salt lewm" in text
+
+
+def test_sections_are_there(text):
+    for title in (
+        "Which of the paper's claims hold here",
+        "Success, protocol `paper`",
+        "Paired comparisons",
+        "Errors and their propagation",
+        "What the latents know",
+        "How episodes fail",
+        "Training",
+        "How long it took",
+    ):
+        assert f"## {title}\n" in text
+
+
+def test_a_missing_seed_leaves_a_hole_and_not_a_rate(results, tmp_path):
+    copy = shutil.copytree(results, tmp_path / "results")
+    planned = [PlannedCell("cube", "paper", 5, "salt", seed) for seed in (1, 2, 3, 4)]
+    durable.write_json(copy / "suite.json", [to_plain(cell) for cell in planned])
+    line = next(
+        line for line in readme_table(read_findings(copy)).splitlines() if line.startswith("| OGBench-Cube | paper")
+    )
+    assert "seed 4 missing" in line
+    assert "/30" not in line
+
+
+def test_the_readme_s_table_is_replaced_between_its_markers_only(results, tmp_path, capsys):
+    readme, out = tmp_path / "README.md", tmp_path / "docs" / "results.md"
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    words = ["results", str(results), "--out", str(out), "--readme", str(readme)]
+    main(words)
+    written = readme.read_text()
+    assert written.startswith(f"before\n{BEGIN}\n| environment | protocol | SALT | LeWM | Random |")
+    assert written.endswith(f"\n{END}\nafter\n")
+    assert "old" not in written
+    main([*words, "--check"])
+    assert "up to date" in capsys.readouterr().out
+    out.write_text(out.read_text().replace("holds", "shines", 1))
+    with pytest.raises(MismatchError, match="saltwm results"):
+        check_results(results, out, readme)
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, "--check"])
+    assert stopped.value.code == 3
+
+
+def test_a_readme_without_markers_is_refused_and_kept(results, tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(UsageError, match="README"):
+        with_table("mine", "table", tmp_path / "README.md")
+
+
+def test_names_cannot_break_a_table():
+    assert table(["a|b"], [["<x>\n"]]) == "| a\\|b |\n| --- |\n| \\<x>\N{WHITE SQUARE} |"
+
+
+def test_durations_are_readable():
+    assert [duration(s) for s in (48.2, 720, 12_300)] == ["48 s", "12 min", "3.4 h"]
+
+
+@pytest.mark.skipif(not (REPOSITORY / "results").exists(), reason="no results are committed yet")
+def test_the_committed_documents_are_what_the_committed_records_give(monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    check_results(Path("results"), Path("docs/results.md"), Path("README.md"))
