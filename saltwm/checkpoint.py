@@ -3,12 +3,14 @@
     RUN/run.json                       the RunConfig and what it was trained on
     RUN/checkpoints/step-000200/       checkpoint.json, weights.safetensors, optimizer.safetensors, manifest.json
     RUN/metrics.jsonl                  the training curves (no clock in them: repeating a run repeats these bytes)
+    checkpoints/ENV-MODEL/             a shipped checkpoint: the same without an optimiser, see shipping/ship.py
 
 Loading reads values into a structure that the code builds; no file can name code, and every file is hashed first.
 """
 
 import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -23,13 +25,15 @@ from torch import Tensor
 
 from saltwm import durable
 from saltwm.config import ModelConfig, RunConfig, WorldSpec, differing_fields, read_config, write_config
-from saltwm.errors import DamagedError, DiskError, MismatchError, SaltError, UsageError
+from saltwm.errors import DamagedError, DiskError, MismatchError, NonFiniteError, SaltError, UsageError
 from saltwm.model.world_model import WorldModel
 
 RUN_FILE = "run.json"
 INFO_FILE = "checkpoint.json"
 WEIGHTS_FILE = "weights.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
+BESIDES = ("README.md", ".lock")
+"""What may lie in a checkpoint without being part of it: its card, and what a refused writer left."""
 FORMAT = 1
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "action_mean", "action_std")
 """Ends of the names of tensors that are measured, not learnt."""
@@ -77,6 +81,8 @@ def directory_name(step: int) -> str:
 
 def start_run(path: Path, info: RunInfo) -> None:
     """Create the run directory, or check that it is the same run; MismatchError names each differing field."""
+    if (path / INFO_FILE).exists():
+        raise UsageError(f"{path}: holds a checkpoint, and nothing to go on training from; choose another --out")
     (path / "checkpoints").mkdir(parents=True, exist_ok=True)
     file = path / RUN_FILE
     if not file.exists():
@@ -103,7 +109,13 @@ def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer:
     if path.exists():
         durable.discard_directory(path)  # training came here again only because this one could not be read
     # As bytes, not with save_file, whose errors do not tell a full disk from anything else.
-    files = {WEIGHTS_FILE: _to_bytes(weights), OPTIMIZER_FILE: _to_bytes(optimizer)}
+    publish(path, info, {WEIGHTS_FILE: to_bytes(weights), OPTIMIZER_FILE: to_bytes(optimizer)})
+    _prune(run, keep)
+    return path
+
+
+def publish(path: Path, info: CheckpointInfo, files: dict[str, bytes]) -> None:
+    """Make `path` a checkpoint of these files, whole or absent."""
     try:
         with durable.publish_directory(path) as directory:
             write_config(directory / INFO_FILE, info)
@@ -114,12 +126,26 @@ def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer:
         why = os.strerror(getattr(error.__cause__, "errno", None) or 0)
         message = f"{path}: cannot write {size} bytes: {why}; what was saved is intact, free some space and repeat"
         raise DiskError(message) from error
-    _prune(run, keep)
-    return path
 
 
-def _to_bytes(tensors: dict[str, Tensor]) -> bytes:
+def to_bytes(tensors: dict[str, Tensor]) -> bytes:
+    """The tensors as a safetensors file."""
     return to_safetensors({name: tensor.contiguous() for name, tensor in tensors.items()})
+
+
+def halved(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices and kernels in float16, vectors and measured values as they are; NonFiniteError if one overflows."""
+    narrow = {name: _is_matrix(name, tensor) for name, tensor in weights.items()}
+    halves = {name: tensor.half() if narrow[name] else tensor for name, tensor in weights.items()}
+    for name, tensor in halves.items():
+        if not tensor.isfinite().all():
+            largest = float(weights[name].abs().max())
+            raise NonFiniteError(f"{name}: a value of {largest:.3g} does not fit into float16; use --precision full")
+    return halves
+
+
+def _is_matrix(name: str, tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.ndim > 1 and not name.endswith(BUFFERS)
 
 
 def _prune(run: Path, keep: int) -> None:
@@ -189,9 +215,27 @@ def _require_format(found: int, where: Path) -> None:
 
 
 def read_checkpoint(checkpoint: Path) -> tuple[CheckpointInfo, dict[str, Tensor], dict[str, Tensor]]:
-    """Info, weights and optimiser tensors, after checking every hash."""
-    durable.verify_directory(checkpoint)
+    """Info, weights and optimiser tensors, after checking every hash: all that training goes on from."""
+    verify(checkpoint)
+    if not (checkpoint / OPTIMIZER_FILE).exists():
+        raise UsageError(f"{checkpoint}: weights alone, without the optimiser that training would go on with")
     return read_info(checkpoint), read_tensors(checkpoint / WEIGHTS_FILE), read_tensors(checkpoint / OPTIMIZER_FILE)
+
+
+def read_weights(checkpoint: Path) -> tuple[CheckpointInfo, dict[str, Tensor]]:
+    """Info and weights, after checking every hash; what was stored in float16 comes as float32."""
+    verify(checkpoint)
+    weights = read_tensors(checkpoint / WEIGHTS_FILE)
+    return read_info(checkpoint), {name: _widened(tensor) for name, tensor in weights.items()}
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype == torch.float16 else tensor
+
+
+def verify(checkpoint: Path) -> None:
+    """DamagedError unless every file is there with its hash, and no other."""
+    durable.verify_directory(checkpoint, besides=BESIDES)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -209,7 +253,7 @@ def newest_readable(run: Path, say: Callable[[str], None]) -> Path | None:
     paths = list_checkpoints(run)
     for path in reversed(paths):
         try:
-            durable.verify_directory(path)
+            verify(path)
             _require_own_name(path)
             return path
         except SaltError as error:
@@ -226,7 +270,12 @@ def _require_own_name(path: Path) -> None:
         raise DamagedError(f"{path}: holds step {step}")
 
 
-def find_checkpoint(path: Path, say: Callable[[str], None] = print) -> Path:
+def _say_aside(message: str) -> None:
+    """On standard error, so that results on standard output stay clean."""
+    print(message, file=sys.stderr)
+
+
+def find_checkpoint(path: Path, say: Callable[[str], None] = _say_aside) -> Path:
     """The checkpoint that a path means: itself, or the newest readable one of a run."""
     path = Path(path)
     if (path / INFO_FILE).exists():
@@ -241,7 +290,7 @@ def find_checkpoint(path: Path, say: Callable[[str], None] = print) -> Path:
 def load(path: Path | str, *, world: WorldSpec | None = None) -> WorldModel:
     """A model ready to plan, from a run or a checkpoint; with `world`, only if it was trained for that world."""
     checkpoint = find_checkpoint(Path(path))
-    durable.verify_directory(checkpoint)
+    verify(checkpoint)
     info = read_info(checkpoint)
     if world is not None:
         require_same_world(info.world, world, checkpoint)
@@ -249,7 +298,7 @@ def load(path: Path | str, *, world: WorldSpec | None = None) -> WorldModel:
     weights = read_tensors(file)
     _require_fitting(blueprint(info.run.model, info.world, len(weights), file), weights, file)
     model = WorldModel(info.run.model, info.world)
-    model.load_state_dict(weights)
+    model.load_state_dict(weights)  # widens float16 to the model's float32
     return model.eval()
 
 
@@ -304,6 +353,7 @@ def card(path: Path) -> dict[str, Any]:
         "environment": info.world.environment,
         "image_size": info.world.image_size,
         "parameters": sum(tensor.numel() for name, tensor in weights.items() if not name.endswith(BUFFERS)),
+        "bytes": (checkpoint / WEIGHTS_FILE).stat().st_size,
         "dataset_sha256": info.dataset_sha256,
         "metrics": info.metrics,
         "versions": info.versions,

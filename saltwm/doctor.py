@@ -20,6 +20,7 @@ PACKAGES = (
     "dm-control",
     "ogbench",
 )
+BACKENDS = ("egl", "osmesa")
 RENDER_PROBE = (
     "import mujoco;"
     "m = mujoco.MjModel.from_xml_string('<mujoco><worldbody><geom size=\"1\"/></worldbody></mujoco>');"
@@ -38,7 +39,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """All findings, in the order in which a person would ask."""
-    return [_python(), *map(_package, PACKAGES), *_devices(), _disk(), *map(_renderer, ("egl", "osmesa"))]
+    return [_python(), *map(_package, PACKAGES), *_devices(), _disk(), *map(renderer, BACKENDS)]
 
 
 def _python() -> Finding:
@@ -75,7 +76,7 @@ def _disk() -> Finding:
     )
 
 
-def _renderer(backend: str) -> Finding:
+def renderer(backend: str) -> Finding:
     """Try it in a child process: a broken renderer may take its process with it."""
     remedy = "apt-get install libegl1 libosmesa6 libgl1 (only the MuJoCo environments need it)"
     if importlib.util.find_spec("mujoco") is None:

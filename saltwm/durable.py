@@ -14,7 +14,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace `path` by strict JSON: no NaN, no infinity, nothing that is not plain data."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """The bytes of such a file."""
+    return (json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
 
 
 def write_file(path: Path, save: Callable[[Path], object]) -> None:
@@ -176,8 +181,11 @@ def file_hashes(directory: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def verify_directory(directory: Path, *, hashes: bool = True) -> None:
-    """DamagedError unless the directory holds exactly the files of its manifest; `hashes=False` compares sizes only."""
+def verify_directory(directory: Path, *, hashes: bool = True, besides: Collection[str] = ()) -> None:
+    """DamagedError unless the directory holds exactly the files of its manifest; `hashes=False` compares sizes only.
+
+    Files called as in `besides` may be there too: nobody reads them but people.
+    """
     directory = Path(directory)
     manifest = read_json(directory / MANIFEST)
     if not isinstance(manifest, dict):
@@ -185,7 +193,7 @@ def verify_directory(directory: Path, *, hashes: bool = True) -> None:
     present = {file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file()}
     for name in sorted(set(manifest) - present):
         raise DamagedError(f"{directory / name}: missing, though {MANIFEST} lists it")
-    for name in sorted(present - set(manifest) - {MANIFEST}):
+    for name in sorted(present - set(manifest) - {MANIFEST, *besides}):
         raise DamagedError(f"{directory / name}: not listed in {MANIFEST}")
     for name, entry in manifest.items():
         file = directory / name

@@ -18,6 +18,7 @@ from saltwm.cli.data import Collect, Data
 from saltwm.cli.learning import Info, Train, Watch
 from saltwm.cli.printing import say_error
 from saltwm.cli.results import Results
+from saltwm.cli.shipping import Card, Demo, Ship
 from saltwm.cli.story import Doctor, Reproduce
 from saltwm.cli.weights import Export, ImportWeights
 from saltwm.errors import SaltError, Stopped
@@ -35,6 +36,9 @@ Verb = (
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Results, tyro.conf.subcommand("results")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Ship, tyro.conf.subcommand("ship")]
+    | Annotated[Card, tyro.conf.subcommand("card")]
     | Annotated[Info, tyro.conf.subcommand("info")]
     | Annotated[ImportWeights, tyro.conf.subcommand("import-weights")]
     | Annotated[Export, tyro.conf.subcommand("export")]

@@ -1,9 +1,12 @@
 """How verbs talk: results as aligned lines or JSON, the next command, errors as one line."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
 from typing import Any
+
+import tyro
 
 
 def say(message: Any) -> None:
@@ -50,6 +53,24 @@ def readable(value: Any) -> str:
         parts = [readable(entry) for entry in value]
         return "\n".join(parts) if any(isinstance(entry, dict) for entry in value) else " ".join(parts)
     return str(value)
+
+
+def spell(verb: Any) -> str:
+    """The command line that a verb stands for, options at their defaults left out."""
+    words = ["saltwm", type(verb).__name__.lower()]
+    for field in dataclasses.fields(verb):
+        value = getattr(verb, field.name)
+        spelt = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        name = field.name.rstrip("_").replace("_", "-")
+        if tyro.conf.Positional in getattr(field.type, "__metadata__", ()):
+            words.append(spelt)
+        elif value == field.default:
+            continue
+        elif isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            words.append(f"--{name} {spelt}")
+    return " ".join(words)
 
 
 def print_results(results: Path) -> None:

@@ -12,7 +12,7 @@ import tyro
 from saltwm.cli.acting import Diagnose, Report, Suite
 from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
-from saltwm.cli.printing import next_command, print_results, say
+from saltwm.cli.printing import next_command, print_results, say, spell
 from saltwm.config import ModelName
 
 PICTURES = 3
@@ -35,7 +35,7 @@ class Reproduce:
     def run(self) -> None:
         """The verbs one after another; each can be run by hand as printed."""
         for verb in self.verbs():
-            say(f"\n[bold]$ saltwm {_spell(verb)}[/bold]")
+            say(f"\n[bold]$ {spell(verb)}[/bold]")
             verb.run()
         print_results(self.out / "results")
         next_command(f"open {self.out / 'report' / 'index.html'} in a browser")
@@ -97,17 +97,3 @@ class Doctor:
         for finding in findings:
             table.add_row(finding.what, finding.found, finding.remedy)
         say(table)
-
-
-def _spell(verb: Any) -> str:
-    """The command line that a verb stands for, options at their defaults left out."""
-    words = [type(verb).__name__.lower()]
-    for field in dataclasses.fields(verb):
-        value = getattr(verb, field.name)
-        spelt = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        name = field.name.rstrip("_").replace("_", "-")
-        if field.name in ("environment", "dataset", "results") or name in ("run", "runs"):
-            words.append(spelt)
-        elif value != field.default:
-            words.append(f"--{name} {spelt}")
-    return " ".join(words)

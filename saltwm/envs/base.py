@@ -49,6 +49,8 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
     state_dim: ClassVar[int]
     action_dim: ClassVar[int]
     state_fields: ClassVar[tuple[StateField, ...]]
+    success_radius: ClassVar[str] = ""
+    """What a distance of 1 is, for people: 16 units."""
     max_episode_steps: ClassVar[int]
     """Steps of one collected episode, at most."""
     ends_at_goal: ClassVar[bool] = True

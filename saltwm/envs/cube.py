@@ -34,6 +34,7 @@ class Cube(PlanningEnv):
     action_dim = 5
     state_fields: ClassVar[tuple[StateField, ...]] = _fields(1)
     state_dim = state_fields[-1].stop
+    success_radius = "4 cm"
     max_episode_steps = 200
     ends_at_goal = False
     policies = ("oracle", "random")

@@ -61,6 +61,7 @@ class PushT(PlanningEnv):
         StateField("block_velocity", 7, 9, "px/s"),
         StateField("block_spin", 9, 10, "rad/s"),
     )
+    success_radius = "20 units for the positions together, 20 degrees for the block"
     max_episode_steps = 125
     ends_at_goal = False
     policies = ("pusher", "random")

@@ -30,6 +30,7 @@ class Reacher(PlanningEnv):
         StateField("solver_warm_start", 5, 7, "rad/s^2"),
         StateField("control", 7, 9),
     )
+    success_radius = "0.05 rad in each joint"
     max_episode_steps = 200
     ends_at_goal = False
     policies = ("random", "smooth")

@@ -51,6 +51,7 @@ class TwoRoom(PlanningEnv):
     state_dim: ClassVar[int] = 2
     action_dim: ClassVar[int] = 2
     state_fields: ClassVar[tuple[StateField, ...]] = (StateField("agent_position", 0, 2, "px"),)
+    success_radius: ClassVar[str] = "16 units"
     max_episode_steps: ClassVar[int] = 100
     policies: ClassVar[tuple[str, ...]] = ("expert", "random")
 

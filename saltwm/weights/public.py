@@ -167,8 +167,8 @@ def _require_free(out: Path, imported: Imported) -> None:
         different = differing_fields(dataclasses.replace(imported, source=found.source), found)
         if different:
             raise MismatchError(f"{out}: holds another import ({'; '.join(different)}); choose another --out")
-    elif (out / checkpoint.RUN_FILE).exists():
-        raise MismatchError(f"{out}: holds a training run; choose another --out")
+    elif any((out / name).exists() for name in (checkpoint.RUN_FILE, checkpoint.INFO_FILE)):
+        raise MismatchError(f"{out}: holds a training run or a checkpoint; choose another --out")
 
 
 # --- export ---------------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def export_weights(run: Path, out: Path, names: VitNames = "transformers-4") -> 
     """Write a run in the public layout, with the action scaling beside it; the number of tensors."""
     if out.exists():
         raise UsageError(f"{out}: exists already; choose another --out")
-    info, weights, _ = checkpoint.read_checkpoint(checkpoint.find_checkpoint(run))
+    info, weights = checkpoint.read_weights(checkpoint.find_checkpoint(run))
     model, world = info.run.model, info.world
     if model.encoder.kind != "vit":
         raise UsageError(

@@ -1,0 +1,239 @@
+"""Verbs about shipped models: making one, describing it, and planning with it at once."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import tyro
+
+from saltwm.cli.acting import PlannerName, Suite
+from saltwm.cli.learning import Train
+from saltwm.cli.printing import next_command, say, show, spell
+from saltwm.config import PROTOCOLS, ModelName, ProtocolName, RunConfig
+
+if TYPE_CHECKING:
+    from saltwm.shipping.card import Measured
+    from saltwm.shipping.demo import Demo as Demonstrated
+    from saltwm.shipping.shelf import Item
+
+
+@dataclass(frozen=True)
+class Ship:
+    """Make a small checkpoint of a finished run that others can plan with: weights alone, hashed, with a card."""
+
+    run_: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(name="run")]
+    """Run or checkpoint directory."""
+    out: Path
+    """Where it goes, checkpoints/ENV-MODEL by custom; a shipped checkpoint there is replaced."""
+    precision: Literal["half", "full"] = "half"
+    """half: matrices in float16, widened when loaded; full: float32."""
+    data: Path | None = None
+    """The training dataset, if it is no longer where it was."""
+    results: Path | None = None
+    """Results directory whose evaluations of this run go on the card."""
+    max_megabytes: float = 10.0
+    """Largest size."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> None:
+        """Ship, write the card, and print."""
+        from saltwm.shipping.ship import ship
+
+        shipment = ship(self.run_, self.out, self.precision, data=self.data, most_megabytes=self.max_megabytes)
+        card = _write_card(self.out, self.results)
+        summary = {
+            "shipped": str(self.out),
+            "precision": shipment.precision,
+            "bytes": sum(file.stat().st_size for file in self.out.iterdir()),
+            "card": str(card),
+        }
+        show(self.json, summary, f"saltwm evaluate {self.out} --data HELD-OUT --protocol clean --out results")
+
+
+@dataclass(frozen=True)
+class Card:
+    """Write a shipped checkpoint's README.md again, with the rates that its evaluations measured."""
+
+    checkpoint: tyro.conf.Positional[Path]
+    """Shipped checkpoint."""
+    results: Path = Path("results")
+    """Results directory."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> None:
+        """Write and print where."""
+        card = _write_card(self.checkpoint, self.results)
+        show(self.json, {"card": str(card)}, f"saltwm info {self.checkpoint}")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Plan with a shipped model towards a goal that nobody trained on, and film it; without a name: what is shipped."""
+
+    environment: tyro.conf.Positional[str | None] = None
+    """two-room, push-t, reacher, cube or cube-double; or all."""
+    model: ModelName = "salt"
+    """salt: state-affine transition; lewm: transformer predictor."""
+    task: int = 0
+    """Number of the held-out task."""
+    out: Path = Path("work/shipped")
+    """Where the pictures go."""
+    checkpoints: Path | None = None
+    """Directory of shipped models; the repository's by default."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> None:
+        """Plan, act, film and print."""
+        from saltwm.shipping.shelf import HERE, shelf, take
+
+        directory = self.checkpoints or _near(HERE)
+        if self.environment is None:
+            self._list(directory, shelf(directory))
+        elif self.environment == "all":
+            self._show_all([item for item in shelf(directory) if item.model == self.model])
+        else:
+            self._show(take(directory, self.environment, self.model))
+
+    def _list(self, directory: Path, items: "list[Item]") -> None:
+        from saltwm.checkpoint import card
+
+        facts = [card(item.checkpoint) for item in items]
+        if self.json:
+            print(json.dumps(facts))
+            return
+        if not items:
+            say(f"nothing is shipped under {directory}")
+            next_command("saltwm reproduce two-room --preset quick --out work/demo")
+            return
+        from rich.table import Table
+
+        table = Table("environment", "model", "parameters", "MB", "pictures", "checkpoint", box=None)
+        for item, fact in zip(items, facts, strict=True):
+            parameters, size = f"{fact['parameters'] / 1e6:.2f} M", f"{fact['bytes'] / 1e6:.1f}"
+            pixels = f"{fact['image_size']} px"
+            table.add_row(item.environment, item.model, parameters, size, pixels, str(item.checkpoint))
+        say(table)
+        next_command(spell(dataclasses.replace(self, environment=items[0].environment)))
+
+    def _show(self, item: "Item") -> None:
+        from saltwm.shipping.demo import demonstrate
+
+        shown = demonstrate(item, self.task, self.out / item.checkpoint.name)
+        evaluate = f"saltwm evaluate {item.checkpoint} --data {item.data} --protocol clean --out results"
+        show(self.json, dataclasses.asdict(shown) if self.json else _in_words(shown), evaluate)
+
+    def _show_all(self, items: "list[Item]") -> None:
+        """Each that can be drawn here; a machine without OpenGL still sees Two-Room and PushT."""
+        from saltwm.checkpoint import read_info
+        from saltwm.doctor import BACKENDS, renderer
+
+        can_draw = None
+        for item in items:
+            if read_info(item.checkpoint).world.renderer != "numpy":
+                if can_draw is None:
+                    can_draw = any(not renderer(backend).remedy for backend in BACKENDS)
+                if not can_draw:
+                    say(f"{item.environment}: not shown, MuJoCo has no renderer here; saltwm doctor says what to do")
+                    continue
+            self._show(item)
+
+
+def _in_words(shown: "Demonstrated") -> dict[str, Any]:
+    """A demonstration as a person reads it."""
+    verdict = "reached" if shown.reached else "not reached"
+    return {
+        shown.environment: f"{shown.model}, held-out task {shown.task}",
+        "goal": f"{verdict} after {shown.steps} of {shown.budget_steps} steps",
+        "distance": f"{shown.start_distance:.2f} success radii at the start, {shown.final_distance:.2f} at the end "
+        f"(1 is {shown.success_radius})",
+        "predicted cost": f"{shown.cost_before_search:.3g} before the search, {shown.cost_after_search:.3g} after it, "
+        f"{shown.cost_at_the_end:.3g} by the last plan",
+        "moving": shown.moving,
+        "strip": shown.strip,
+        "seconds": round(shown.seconds, 1),
+    }
+
+
+def _near(path: Path) -> Path:
+    """The path as seen from here, if it lies below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+# --- the commands on a card -------------------------------------------------------------------------------------------
+
+
+def _write_card(checkpoint: Path, results: Path | None) -> Path:
+    from saltwm.records import read_cells
+    from saltwm.shipping.card import measured, write_card
+
+    rates = [] if results is None else measured(checkpoint, read_cells(results))
+    return write_card(checkpoint, _commands(checkpoint, rates), results)
+
+
+def _commands(checkpoint: Path, rates: "Sequence[Measured]") -> list[str]:
+    """What repeats a shipped checkpoint and its rates: collect, train, ship, evaluate."""
+    from saltwm.checkpoint import read_info
+    from saltwm.data.parts import resume_command
+    from saltwm.shipping.ship import read_shipment
+
+    info, shipment = read_info(checkpoint), read_shipment(checkpoint)
+    environment = info.world.environment
+    data, run = Path("data") / environment, Path("runs") / checkpoint.name
+    shipped, held_out = Path("checkpoints") / checkpoint.name, Path("checkpoints") / f"{environment}-data"
+    learnt = spelled_training(info.run, data, run)
+    return [
+        *([resume_command(data, shipment.data)] if shipment.data else []),
+        spell(learnt) if learnt else "# trained with values that no option of saltwm train has; see checkpoint.json",
+        spell(Ship(run, shipped, shipment.precision)),
+        *(spell(_asked(rate, shipped, held_out)) for rate in rates),
+    ]
+
+
+def _asked(rate: "Measured", shipped: Path, held_out: Path) -> Suite:
+    """The evaluations behind a row of the card."""
+    protocol, planner = cast(ProtocolName, rate.protocol), cast(PlannerName, rate.planner)
+    horizons = () if PROTOCOLS[protocol].horizon_blocks == rate.horizon_blocks else (rate.horizon_blocks,)
+    return Suite((shipped,), (held_out,), Path("results"), (protocol,), horizons, rate.seeds, (planner,), rate.tasks)
+
+
+_OPTIONS: dict[str, Callable[[RunConfig], Any]] = {
+    "steps": lambda c: c.train.steps,
+    "epochs": lambda c: c.train.epochs,
+    "batch_size": lambda c: c.train.batch_size,
+    "learning_rate": lambda c: c.train.learning_rate,
+    "lambda_": lambda c: c.objective.sigreg_weight,
+    "projections": lambda c: c.objective.sigreg_projections,
+    "starts": lambda c: c.objective.starts,
+    "channels": lambda c: c.model.encoder.channels,
+    "latent_dim": lambda c: c.model.latent_dim,
+    "modes": lambda c: c.model.affine.modes,
+    "spectral": lambda c: c.model.affine.spectral,
+    "seed": lambda c: c.train.seed,
+    "split": lambda c: c.train.split,
+    "precision": lambda c: c.train.precision,
+    "validate_every": lambda c: c.train.validate_every,
+    "save_every": lambda c: c.train.save_every,
+    "keep": lambda c: c.train.keep,
+}
+"""Where the value of each option of `saltwm train` is in a config."""
+
+
+def spelled_training(config: RunConfig, dataset: Path, out: Path) -> Train | None:
+    """The `train` command that gives this config; None if no command does."""
+    from saltwm.presets import PRESETS, run_config
+
+    if config.preset not in PRESETS:
+        return None
+    preset: Any = config.preset
+    model, objective = config.model.model, config.objective.objective
+    base = run_config(preset, model, objective)
+    changes = {name: value(config) for name, value in _OPTIONS.items() if value(config) != value(base)}
+    own = run_config(preset, model).objective.objective
+    verb = Train(dataset, out, preset, model, None if objective == own else objective, **changes)
+    return verb if verb.config() == config else None

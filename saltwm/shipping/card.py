@@ -1,0 +1,179 @@
+"""The model card of a shipped checkpoint: one screen of Markdown, written from the checkpoint and from records."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from saltwm import checkpoint, durable
+from saltwm.checkpoint import CheckpointInfo
+from saltwm.config import PROTOCOLS
+from saltwm.evaluation.statistics import over_seeds, wilson
+from saltwm.records import Cell, Rate, read_cells
+from saltwm.report.tables import ENVIRONMENT_NAMES, METHOD_NAMES, PLANNER_NAMES
+from saltwm.shipping.ship import Shipment, read_shipment
+
+CARD_FILE = "README.md"
+WHAT = {
+    "salt": "A state-affine latent world model, trained by recursive rollout",
+    "lewm": "A latent world model with a transformer predictor, the baseline of SALT",
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The model under one protocol, horizon and planner; the seeds of the evaluations are pooled."""
+
+    protocol: str
+    horizon_blocks: int
+    planner: str
+    seeds: tuple[int, ...]
+    tasks: int
+    """Per seed."""
+    pooled: Rate
+    mean: float
+    """Over seeds, in percent."""
+    std: float | None
+    random: Rate | None
+    """The random policy on the same tasks."""
+    before_rounding: bool
+    """Measured with the weights that the shipped ones were rounded from."""
+
+
+def write_card(path: Path, commands: Sequence[str], results: Path | None = None) -> Path:
+    """Write the card of the shipped checkpoint at `path`, with the rates of its evaluations under `results`."""
+    checkpoint.verify(path)
+    rates = [] if results is None else measured(path, read_cells(results))
+    text = card_text(checkpoint.card(path), checkpoint.read_info(path), read_shipment(path), rates, commands)
+    durable.write_text(path / CARD_FILE, text)
+    return path / CARD_FILE
+
+
+def measured(path: Path, cells: Iterable[Cell]) -> list[Measured]:
+    """What the evaluations of this checkpoint say; those of its source, where it has none of its own."""
+    cells = list(cells)
+    own = [cell for cell in cells if cell.evaluation.checkpoint_sha256 == durable.sha256(path / durable.MANIFEST)]
+    source = read_shipment(path).source_sha256
+    chosen = own or [cell for cell in cells if cell.evaluation.checkpoint_sha256 == source]
+    groups: dict[tuple[str, int, str], list[Cell]] = {}
+    for cell in chosen:
+        e = cell.evaluation
+        if e.protocol not in PROTOCOLS:  # a variation of one, as clean-hold3: no row of a card
+            continue
+        groups.setdefault((e.protocol, e.horizon_blocks, e.planner["kind"]), []).append(cell)
+    return [_measured(groups[key], cells, before_rounding=not own) for key in sorted(groups)]
+
+
+def _measured(mine: list[Cell], cells: list[Cell], *, before_rounding: bool) -> Measured:
+    mine = sorted(mine, key=lambda cell: cell.evaluation.seed)
+    first = mine[0].evaluation
+    sets = [cell.evaluation.tasks_sha256 for cell in mine]
+    randoms = [
+        cell
+        for cell in cells
+        if (cell.evaluation.method, cell.evaluation.horizon_blocks) == ("random", first.horizon_blocks)
+        and cell.evaluation.tasks_sha256 in sets
+    ]
+    spread = over_seeds([100 * cell.evaluation.success.successes / cell.evaluation.success.n for cell in mine])
+    return Measured(
+        protocol=first.protocol,
+        horizon_blocks=first.horizon_blocks,
+        planner=first.planner["kind"],
+        seeds=tuple(cell.evaluation.seed for cell in mine),
+        tasks=first.success.n,
+        pooled=_pooled(mine),
+        mean=spread.mean,
+        std=spread.std,
+        random=_pooled(randoms) if len(randoms) == len(mine) else None,
+        before_rounding=before_rounding,
+    )
+
+
+def _pooled(cells: list[Cell]) -> Rate:
+    rates = [cell.evaluation.success for cell in cells]
+    return wilson(sum(rate.successes for rate in rates), sum(rate.n for rate in rates))
+
+
+# --- the text --------------------------------------------------------------------------------------------------------
+
+
+def card_text(
+    facts: dict[str, Any], info: CheckpointInfo, shipment: Shipment, rates: Sequence[Measured], commands: Sequence[str]
+) -> str:
+    """The card as Markdown."""
+    model, environment = facts["model"], ENVIRONMENT_NAMES[facts["environment"]]
+    stored = "matrices in float16" if shipment.precision == "half" else "float32"
+    paragraphs = [
+        f"# {METHOD_NAMES[model]} on {environment}",
+        f"{WHAT[model]}: {facts['parameters'] / 1e6:.2f} M parameters (preset `{facts['preset']}`), pictures of "
+        f"{facts['image_size']} px, latents of {info.run.model.latent_dim} numbers. Weights alone, {stored}, "
+        f"{facts['bytes'] / 1e6:.1f} MB.",
+        "## Measured",
+        *_rates(rates),
+        "## Data and training",
+        _data(info, shipment),
+        f"{info.step} steps of {info.run.train.batch_size} windows, objective `{info.run.objective.objective}`, "
+        f"{_time(shipment.training_seconds)} on {shipment.machine}; torch {info.versions['torch']}.",
+        "```\n" + "\n".join(commands) + "\n```",
+        "## Use and limits",
+        "For planning towards a goal picture in this simulated world, as a baseline for other world models, and for "
+        "studying how prediction errors propagate. " + _limits(info),
+    ]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _rates(rates: Sequence[Measured]) -> list[str]:
+    if not rates:
+        return ["Nothing yet: no evaluation of these weights was at hand when this card was written."]
+    lines = [
+        "| protocol | planner | reached | percent | 95 % interval | Random |",
+        "|---|---|---:|---:|---:|---:|",
+        *map(_row, rates),
+    ]
+    notes = "Wilson intervals over all tasks; ± is the deviation over evaluation seeds."
+    if any(rate.before_rounding for rate in rates):
+        notes += " Measured with the float32 weights that these were rounded from."
+    return ["\n".join(lines), notes]
+
+
+def _row(rate: Measured) -> str:
+    seeds = f", seeds {' '.join(map(str, rate.seeds))}" if len(rate.seeds) > 1 else ""
+    deviation = "" if rate.std is None else f" ± {rate.std:.1f}"
+    random = "" if rate.random is None else f"{rate.random.successes}/{rate.random.n}"
+    cells = (
+        f"{rate.protocol}, H={rate.horizon_blocks}{seeds}",
+        PLANNER_NAMES.get(rate.planner, rate.planner.upper()),
+        f"{rate.pooled.successes}/{rate.pooled.n}",
+        f"{rate.mean:.1f}{deviation}",
+        f"{100 * rate.pooled.low:.1f} to {100 * rate.pooled.high:.1f}",
+        random,
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _data(info: CheckpointInfo, shipment: Shipment) -> str:
+    named = f"SHA-256 `{info.dataset_sha256}`"
+    recipe = shipment.data
+    if recipe is None:
+        return f"A dataset of {ENVIRONMENT_NAMES[info.world.environment]}, {named}."
+    how = ", ".join(f"{key} {value}" for key, value in recipe.source.items() if key != "kind")
+    return (
+        f"{recipe.episodes} episodes of {ENVIRONMENT_NAMES[recipe.world.environment]} ({how}; physics "
+        f"`{recipe.variant}`, every {recipe.frame_every}th frame), {named}."
+    )
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "in an unrecorded time"
+    return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+
+
+def _limits(info: CheckpointInfo) -> str:
+    world = info.world
+    return (
+        f"It has seen nothing but {world.image_size} px pictures of `{world.environment}` as `{world.renderer}` draws "
+        f"them at `{world.render}` quality; another world is refused. Goals were 25 steps away unless a row above says "
+        "`long`. It is small, and trained on this project's own data: its rates are not the paper's. Nothing here was "
+        "tried on a real robot."
+    )
