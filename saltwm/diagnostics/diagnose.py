@@ -156,7 +156,14 @@ def jacobian_spread(model: WorldModel, latents: torch.Tensor, conditions: torch.
 
 
 def training_seconds(run: Path) -> float | None:
-    """Wall time of all sessions of a run by its timing.jsonl, each of which counts from its own start."""
+    """Wall time of all sessions of a run by its timing.jsonl, each of which counts from its own start.
+
+    A shipped checkpoint has no such file and says it itself.
+    """
+    shipment = run / "shipment.json"
+    if shipment.exists():
+        seconds = durable.read_json(shipment).get("training_seconds")
+        return None if seconds is None else float(seconds)
     path = run / "timing.jsonl"
     rows = durable.read_json_lines(path) if path.exists() else []
     if not rows:

@@ -91,14 +91,14 @@ def claims(findings: Findings) -> list[Claim]:
         Claim(
             "The rollout error is the sum of propagated one-step errors for SALT and not for LeWM",
             f"App. C.2: rho_20 {_on_push_t(paper_figures.RHO_AT_20)} on PushT",
-            f"largest rho_H is at most {EXACT:g} for SALT and at least {CLEARLY_NONZERO:g} for LeWM",
+            f"largest rho_H is at most {_power(EXACT)} for SALT and at least {CLEARLY_NONZERO:g} for LeWM",
             _measured(findings, environments, _rho),
         ),
         Claim(
             "The Jacobian depends on the state for LeWM and not for SALT",
             "Sec. 3.2, Fig. 2a; Proposition 1",
-            f"relative spread of its largest singular value over states is at most {EXACT:g} for SALT and at least "
-            f"{CLEARLY_NONZERO:g} for LeWM",
+            f"relative spread of its largest singular value over states is at most {_power(EXACT)} for SALT and at "
+            f"least {CLEARLY_NONZERO:g} for LeWM",
             tuple(_jacobian(findings, environments)),
         ),
         Claim(
@@ -113,7 +113,13 @@ def claims(findings: Findings) -> list[Claim]:
 
 
 def _on_push_t(figures: dict[str, dict[str, float]]) -> str:
-    return f"{figures['push-t']['salt']:g} against {figures['push-t']['lewm']:g}"
+    salt, lewm = (_power(figures["push-t"][method]) for method in ("salt", "lewm"))
+    return f"{salt} against {lewm}"
+
+
+def _power(value: float) -> str:
+    """1e-6 rather than 1e-06."""
+    return f"{value:g}".replace("e-0", "e-")
 
 
 # --- rules ---------------------------------------------------------------------------------------------------------

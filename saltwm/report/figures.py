@@ -176,6 +176,7 @@ def by_step(
     log: bool = False,
     band: tuple[str, str] | None = None,
     guide: tuple[float, str] | None = None,
+    limits: tuple[float, float] | None = None,
     unit: str = "",
 ) -> str:
     """One quantity of the diagnosis by rollout step, a line per run, with the band between two other fields."""
@@ -192,6 +193,8 @@ def by_step(
         if band:
             low, high = (np.array(getattr(diagnosis, name), dtype=np.float64) for name in band)
             axes.fill_between(steps, low, high, color=series.colour, alpha=0.18, linewidth=0)
+    if limits:
+        axes.set_ylim(*limits)
     if log:
         _log_axis(axes)
     if guide:
@@ -200,7 +203,7 @@ def by_step(
             guide[1], (1, guide[0]), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
             ha="right", color=MUTED, fontsize=8,
         )  # fmt: skip
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     _finish(axes, title, "rollout step k", unit)
     return f"{title} by rollout step for {_names(series for series, _ in runs)}."
 
@@ -239,8 +242,10 @@ def elite_costs(axes: Axes, title: str, plans: Sequence[PlanRecord], series: Ser
 
 
 @_drawn
-def failure_bars(axes: Axes, title: str, methods: Sequence[tuple[Series, Anatomy]]) -> str:
-    """Failed episodes by kind, as shares of all episodes."""
+def failure_bars(
+    axes: Axes, title: str, methods: Sequence[tuple[Series, Anatomy]], *, limit: float | None = None
+) -> str:
+    """Failed episodes by kind, as shares of all episodes; `limit` is the end of the axis where several share one."""
     left = np.zeros(len(methods))
     for kind, colour in KINDS.items():
         rates = [getattr(anatomy, kind) for _, anatomy in methods]
@@ -252,9 +257,9 @@ def failure_bars(axes: Axes, title: str, methods: Sequence[tuple[Series, Anatomy
     axes.set_yticks(range(len(methods)), [legible(series.label) for series, _ in methods])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, max(10.0, left.max() * 1.05))
+    axes.set_xlim(0, limit or max(10.0, left.max() * 1.05))
     # The names are as long as their owners like; the legend goes below, where it covers no bar.
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=3)
+    axes.figure.legend(loc="outside lower center", ncols=3, handlelength=1.2, columnspacing=1.2)
     _finish(axes, title, "% of all episodes", "", legend=False)
     return f"{title}: shares of failed episodes by kind for {_names(series for series, _ in methods)}."
 

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from saltwm.report.tables import run_name
 
 T = TypeVar("T")
 
+_REASONS = {"budget": "budget spent", "solved-at-start": "solved at the start"}
 _PICTURE_KINDS = {".gif": "GIF", ".png": "PNG"}
 
 
@@ -231,6 +233,12 @@ def read_pictures(cell: Path, stem: str = "") -> list[Picture]:
             raise DamagedError(f"{path}: not a {expected} picture; evaluate again to draw it anew") from error
         pictures.append(Picture(cell.name, path.name, path.suffix[1:], data, *size))
     return pictures
+
+
+def picture_caption(stem: str) -> tuple[str, str]:
+    """'task-007-reached' -> ('task 7', 'reached'); any other name is its own caption."""
+    match = re.fullmatch(r"task-(\d+)-(.+)", stem, re.ASCII | re.DOTALL)
+    return (f"task {int(match[1])}", _REASONS.get(match[2], match[2])) if match else (stem, "")
 
 
 def _unfinished(results: Path, cells: tuple[Cell, ...], runs: tuple[Run, ...]) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def readme_table(findings: Findings) -> str:
         published = [paper_figures.success(*contest, method) for method in methods]
         lines.append(
             [
-                _environment(contest[0]),
+                tables.environment_name(contest[0]),
                 contest[1],
                 *(_rate_with_interval(by_method.get(method)) for method in methods),
                 " / ".join(f"{rate.mean:.1f}" for rate in published if rate) or _NONE,
@@ -119,10 +119,13 @@ def _claims(judged: Sequence[Claim]) -> list[str]:
     parts = [
         "## Which of the paper's claims hold here",
         "Computed from the records, each by the rule named with it (`saltwm/report/claims.py`).",
-        table(["claim", *map(_environment, environments)], overview),
+        table(["claim", *map(tables.environment_name, environments)], overview),
     ]
     for claim in judged:
-        lines = [[_environment(f.environment), f.condition or _NONE, f.measured, f.verdict] for f in claim.findings]
+        lines = [
+            [tables.environment_name(f.environment), f.condition or _NONE, f.measured, f.verdict]
+            for f in claim.findings
+        ]
         parts.append(f"**{claim.sentence}.** The paper, {claim.place}. Rule: {claim.rule}.")
         if lines:
             parts.append(table(["environment", "under", "measured", "verdict"], lines))
@@ -142,7 +145,7 @@ def _success(findings: Findings, rows: Sequence[PooledRow]) -> list[str]:
         shown = sorted((row for row in rows if row.protocol == protocol), key=_row_order)
         lines = [
             [
-                _environment(row.environment),
+                tables.environment_name(row.environment),
                 str(row.horizon_blocks),
                 row.label,
                 *_rate_columns(row),
@@ -177,7 +180,7 @@ def _comparisons(findings: Findings) -> list[str]:
     labels = tables.method_labels(findings.cells)
     lines = [
         [
-            _environment(c.environment),
+            tables.environment_name(c.environment),
             tables.protocol_name(c),
             f"{labels[c.cells_a[0]]} against {labels[c.cells_b[0]]}",
             c.verdict,
@@ -208,13 +211,13 @@ def _errors(findings: Findings) -> list[str]:
         salt, lewm = (findings.papers_run(environment, method) for method in ("salt", "lewm"))
         if salt and lewm and salt.diagnosis and lewm.diagnosis and lewm.diagnosis.one_step_error > 0:
             ratio = salt.diagnosis.one_step_error / lewm.diagnosis.one_step_error
-            ratios.append(f"{_environment(environment)} {ratio:.2f}")
+            ratios.append(f"{tables.environment_name(environment)} {ratio:.2f}")
     low, high = paper_figures.ONE_STEP_RATIO
     shown = [k for k in STEPS_SHOWN if any(len(d.rollout_error) >= k for _, d in runs)]
     steps = " / ".join(map(str, shown))
     lines = [
         [
-            _environment(d.environment),
+            tables.environment_name(d.environment),
             run.name,
             f"{tables.method_name(d.method)}, {d.objective}",
             f"{d.one_step_error:.3f}",
@@ -243,7 +246,7 @@ def _errors(findings: Findings) -> list[str]:
 def _probes(findings: Findings) -> list[str]:
     lines = [
         [
-            _environment(p.environment),
+            tables.environment_name(p.environment),
             run.name,
             f"{tables.method_name(p.method)}, {p.objective}",
             ", ".join(f"{probe.field} {probe.r2:.2f}" for probe in p.fields),
@@ -275,7 +278,7 @@ def _anatomy(findings: Findings) -> list[str]:
         counts = [sum(getattr(anatomy, kind).successes for anatomy in anatomies) for kind in kinds]
         lines.append(
             [
-                _environment(row.environment),
+                tables.environment_name(row.environment),
                 tables.protocol_name(row),
                 row.label,
                 str(row.rate.n),
@@ -299,14 +302,14 @@ def _anatomy(findings: Findings) -> list[str]:
 def _training(findings: Findings) -> list[str]:
     lines = [
         [
-            _environment(t.environment),
+            tables.environment_name(t.environment),
             run.name,
             f"{tables.method_name(t.method)}, {t.objective}",
             t.preset,
             f"{t.parameters / 1e6:.2f} M",
             str(t.steps),
             str(t.batch_size),
-            _NONE if t.seconds is None else duration(t.seconds),
+            _NONE if t.seconds is None else tables.duration(t.seconds),
             f"`{t.dataset_sha256[:12]}`",
         ]
         for run, t in ((run, run.training) for run, _ in _diagnosed(findings))
@@ -323,9 +326,9 @@ def _stages(findings: Findings) -> list[str]:
         return []
     lines = [
         [
-            _environment(stage.environment),
+            tables.environment_name(stage.environment),
             f"`{stage.command}`",
-            duration(stage.seconds) + ("" if stage.finished else ", unfinished"),
+            tables.duration(stage.seconds) + ("" if stage.finished else ", unfinished"),
             str(stage.sessions),
         ]
         for stage in findings.stages
@@ -335,7 +338,7 @@ def _stages(findings: Findings) -> list[str]:
     return [
         "## How long it took",
         table(header, lines),
-        f"`saltwm reproduce` from nothing: {duration(total)} in all.",
+        f"`saltwm reproduce` from nothing: {tables.duration(total)} in all.",
     ]
 
 
@@ -386,13 +389,6 @@ def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in rows)
 
 
-def duration(seconds: float) -> str:
-    """Seconds as people say them: 48 s, 12 min, 3.4 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
-
-
 def _escaped(text: str) -> str:
     printable = "".join(c if c.isprintable() else "\N{WHITE SQUARE}" for c in text)
     return re.sub(r"([|<])", r"\\\1", printable)
@@ -401,10 +397,6 @@ def _escaped(text: str) -> str:
 def _code(commands: Iterable[str]) -> str:
     printable = ["".join(c if c.isprintable() else "\N{WHITE SQUARE}" for c in command) for command in commands]
     return "\n".join(["```", *dict.fromkeys(printable), "```"])
-
-
-def _environment(name: str) -> str:
-    return tables.ENVIRONMENT_NAMES.get(name, name)
 
 
 def _row_order(row: PooledRow) -> tuple[object, ...]:

@@ -2,17 +2,18 @@
 
 import importlib.metadata
 import platform
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from saltwm import durable
-from saltwm.records import Cell, Comparison, Diagnosis, TaskSet
+from saltwm.records import Cell, Comparison, Diagnosis, TaskSet, Training
 from saltwm.report import figures, tables
+from saltwm.report.claims import claims
 from saltwm.report.figures import Drawing, Series
-from saltwm.report.findings import Findings, Picture, Run, read_findings, short_planner
+from saltwm.report.findings import Findings, Picture, Run, picture_caption, read_findings, short_planner
+from saltwm.report.overview import ProbeLine, overview
 from saltwm.report.tables import SeedMean, SuccessRow
 from saltwm.report.templates import template
 
@@ -20,7 +21,6 @@ T = TypeVar("T")
 
 _MISMATCH_RATIO = 5.0  # the line in the ratio figure; the classes themselves come from the records
 _EPISODES_SHOWN = 12  # per evaluation: moving pictures are most of the page's weight
-_REASONS = {"budget": "budget spent", "solved-at-start": "solved at the start"}
 _PANELS = (  # title, key in metrics.jsonl, logarithmic, unit
     ("Loss", "loss", True, ""),
     ("Prediction loss", "prediction", True, "mean squared error"),
@@ -83,7 +83,9 @@ class Section:
     steps: tuple[Figure, ...]
     training: tuple[Figure, ...]
     propagation: tuple[Figure, ...]
-    diagnoses: tuple[tuple[str, Diagnosis], ...]
+    diagnoses: tuple[tuple[str, Run], ...]
+    probes: tuple[ProbeLine, ...]
+    trained: tuple[tuple[str, Training], ...]
     anatomy: tuple[Figure, ...]
 
 
@@ -107,14 +109,23 @@ def render(findings: Findings) -> str:
     return template("page.html").render(
         title=_title(names, rows),
         sections=[_section(findings, rows, name, i) for i, name in enumerate(names)],
-        overview=_overview(rows, names) if len({row.environment for row in rows}) > 1 else None,
+        overview=overview(findings, names) if len(names) > 1 else None,
         unfinished=findings.unfinished,
         notices=_notices(findings),
+        claims=_claims(findings, names),
         provenance=_provenance(findings),
+        stages=findings.stages,
         facts=_facts(findings, names, rows),
         labels=tables.method_labels(findings.cells),
         results=str(findings.results),
     )
+
+
+def _claims(findings: Findings, names: Sequence[str]) -> dict[str, Any]:
+    """The paper's claims that something is known about, and the environments where it is."""
+    known = [claim for claim in claims(findings) if claim.findings]
+    there = {finding.environment for claim in known for finding in claim.findings}
+    return {"all": known, "environments": [name for name in names if name in there]}
 
 
 # --- what was run --------------------------------------------------------------------------------------------------
@@ -122,16 +133,16 @@ def render(findings: Findings) -> str:
 
 def _title(names: Sequence[str], rows: Sequence[SuccessRow]) -> str:
     methods = sorted({row.method for row in rows}, key=tables.method_order)
-    where = _listed([_environment_name(name) for name in names])
+    where = _listed([tables.environment_name(name) for name in names])
     return f"{_listed([tables.method_name(m) for m in methods])} on {where}" if methods else where
 
 
 def _facts(findings: Findings, names: Sequence[str], rows: Sequence[SuccessRow]) -> list[tuple[str, str]]:
     worlds = {s.world.environment: s.world for s in findings.task_sets.values()}
-    facts = [("Environments", ", ".join(_environment_name(n) + _world(worlds.get(n)) for n in names))]
+    facts = [("Environments", ", ".join(tables.environment_name(n) + _world(worlds.get(n)) for n in names))]
     datasets = sorted({(s.world.environment, s.dataset_sha256[:12]) for s in findings.task_sets.values()})
     datasets.sort(key=lambda item: tables.environment_order(item[0]))
-    facts.append(("Datasets", ", ".join(f"{_environment_name(name)} {sha256}" for name, sha256 in datasets)))
+    facts.append(("Datasets", ", ".join(f"{tables.environment_name(name)} {sha256}" for name, sha256 in datasets)))
     if rows:
         protocols = dict.fromkeys(tables.protocol_name(row) for row in rows)
         facts += [
@@ -161,7 +172,7 @@ def _provenance(findings: Findings) -> list[dict[str, Any]]:
         task_set: TaskSet | None = findings.task_sets.get(e.tasks_sha256)
         entries.append(
             {
-                "environment": _environment_name(e.environment),
+                "environment": tables.environment_name(e.environment),
                 "protocol": f"{e.protocol}, H={e.horizon_blocks}",
                 "method": labels[cell.name],
                 "seed": e.seed,
@@ -193,23 +204,6 @@ def _notices(findings: Findings) -> list[str]:
 # --- results -------------------------------------------------------------------------------------------------------
 
 
-def _overview(rows: Sequence[SuccessRow], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Methods by environments, one table per protocol and horizon, as in the paper's main table.
-
-    A cell holds its evaluations one by one; over several seeds they are shown as such and not averaged here.
-    """
-    found = []
-    for title, contest in _grouped(rows, tables.protocol_name).items():
-        columns = [name for name in names if any(row.environment == name for row in contest)]
-        by_method = _grouped(sorted(contest, key=lambda r: tables.method_order(r.method)), lambda r: r.method)
-        lines = [
-            (method, [[row for row in mine if row.environment == name] for name in columns])
-            for method, mine in by_method.items()
-        ]
-        found.append({"title": title, "columns": [_environment_name(name) for name in columns], "lines": lines})
-    return found
-
-
 def _section(findings: Findings, all_rows: Sequence[SuccessRow], name: str, number: int) -> Section:
     rows = [row for row in all_rows if row.environment == name]
     runs = [run for run in findings.runs if (run.environment or "") == name]
@@ -217,14 +211,16 @@ def _section(findings: Findings, all_rows: Sequence[SuccessRow], name: str, numb
     series = _run_series(runs)
     diagnoses = [(series[run.name], run.diagnosis) for run in runs if run.diagnosis]
     return Section(
-        name=_environment_name(name),
+        name=tables.environment_name(name),
         anchor=f"environment-{number}",
         contests=tuple(_contests(findings, rows)),
         galleries=tuple(_galleries(findings, rows)),
         steps=tuple(_steps(findings, rows)),
         training=tuple(_training([(series[run.name], run) for run in runs])),
         propagation=tuple(_propagation(diagnoses)),
-        diagnoses=tuple((one.label, diagnosis) for one, diagnosis in diagnoses),
+        diagnoses=tuple((series[run.name].label, run) for run in runs if run.diagnosis),
+        probes=tuple(ProbeLine("", series[r.name].label, r.probes.method, r.probes) for r in runs if r.probes),
+        trained=tuple((series[run.name].label, run.training) for run in runs if run.training),
         anatomy=tuple(_anatomy(findings, rows)),
     )
 
@@ -341,12 +337,6 @@ def _galleries(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Galle
             yield Gallery(title, row.cell, tuple(episodes[:_EPISODES_SHOWN]), left_out)
 
 
-def picture_caption(stem: str) -> tuple[str, str]:
-    """'task-007-reached' -> ('task 7', 'reached'); any other name is its own caption."""
-    match = re.fullmatch(r"task-(\d+)-(.+)", stem, re.ASCII | re.DOTALL)
-    return (f"task {int(match[1])}", _REASONS.get(match[2], match[2])) if match else (stem, "")
-
-
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
@@ -365,10 +355,6 @@ def _grouped(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
-
-
-def _environment_name(name: str) -> str:
-    return tables.ENVIRONMENT_NAMES.get(name, name) or "Runs of unknown environment"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -89,7 +89,7 @@ def success_rows(cells: Iterable[Cell]) -> list[SuccessRow]:
     rows = [_row(cell, labels[cell.name]) for cell in cells]
 
     def place(row: SuccessRow) -> tuple[Any, ...]:
-        contest = (environment_order(row.environment), row.protocol, row.horizon_blocks)
+        contest = (environment_order(row.environment), protocol_order(row.protocol), row.horizon_blocks)
         return (*contest, method_order(row.method), row.label, row.seed, row.cell)
 
     return sorted(rows, key=place)
@@ -266,6 +266,11 @@ def method_order(method: str) -> tuple[int, str]:
     return known.get(method, 2), method
 
 
+def environment_name(name: str) -> str:
+    """An environment as the paper writes it."""
+    return ENVIRONMENT_NAMES.get(name, name) or "Runs of unknown environment"
+
+
 def environment_order(environment: str) -> tuple[int, str]:
     """The paper's order, then others by name."""
     known = list(ENVIRONMENT_NAMES)
@@ -286,6 +291,13 @@ def protocol_name(row: SuccessRow | PooledRow | Comparison) -> str:
 def p_value(p: float) -> str:
     """A p-value as people print it: three decimals, or its power of ten."""
     return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 48 s, 12 min, 3.4 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def plain_text(name: str, style: str = "") -> "Text":

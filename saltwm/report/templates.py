@@ -19,7 +19,11 @@ def template(name: str) -> Any:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        data_uri=_data_uri, svg_uri=_svg_uri, p_value=tables.p_value, method_name=tables.method_name
+        data_uri=_data_uri,
+        svg_uri=_svg_uri,
+        p_value=tables.p_value,
+        duration=tables.duration,
+        environment_name=tables.environment_name,
     )
     return environment.get_template(name)
 

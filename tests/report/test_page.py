@@ -9,12 +9,13 @@ import pytest
 from fake_results import make_results
 
 from saltwm import durable
-from saltwm.config import CLEAN_PROTOCOL, to_plain, write_config
+from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, to_plain, write_config
 from saltwm.errors import DamagedError, UsageError
 from saltwm.records import Rate, read_cells
 from saltwm.report import build_report
-from saltwm.report.findings import read_findings
-from saltwm.report.page import picture_caption, render
+from saltwm.report.findings import picture_caption, read_findings
+from saltwm.report.overview import overview, verdicts
+from saltwm.report.page import render
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,72 @@ def test_several_environments_stand_side_by_side(tmp_path):
     text = words(build_report(results, tmp_path / "page").read_text())
     assert "All environments" in text
     assert text.index("Two-Room") < text.index("Reacher")
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    root = tmp_path_factory.mktemp("four")
+    names = ("two-room", "reacher", "push-t", "cube")
+    make_results(root, names, protocols=(PAPER_PROTOCOL,), seeds=(1, 2), n=12, pictures=1)
+    shutil.rmtree(root / "diagnostics")
+    return make_results(root, names, protocols=(CLEAN_PROTOCOL,), n=12, pictures=1, prefix="clean")
+
+
+def test_the_overview_has_a_column_per_environment_in_every_band(four):
+    found = overview(read_findings(four), ["two-room", "reacher", "push-t", "cube"])
+    assert [band.title.split()[0] for band in found.bands] == ["Planned", "Rollout", "Propagation", "Failures"]
+    for band in found.bands:
+        assert [column.name for column in band.columns] == ["Two-Room", "Reacher", "PushT", "OGBench-Cube"]
+        assert all(column.drawing or column.picture for column in band.columns)
+    assert [table.protocol for table in found.rates] == ["paper, H=5", "clean, H=5"]
+    assert len(found.probes) == 8
+
+
+def test_the_overview_pools_seeds_and_names_the_paper_s_rate(four):
+    (_, label, cells), *_ = overview(read_findings(four), ["two-room", "cube"]).rates[0].lines
+    assert label == "SALT"
+    assert [cell.row.rate.n for cell in cells] == [24, 24]
+    assert [cell.published.mean for cell in cells] == [98.0, 94.0]
+
+
+def test_the_overview_says_what_was_not_measured(four, tmp_path):
+    copy = shutil.copytree(four, tmp_path / "results")
+    shutil.rmtree(copy / "diagnostics" / "cube-salt")
+    shutil.rmtree(copy / "diagnostics" / "cube-lewm")
+    text = words(render(read_findings(copy)))
+    assert "OGBench-Cube: not measured" in text
+    assert "Two-Room: not measured" not in text
+
+
+def test_the_verdict_sentences_follow_the_comparisons(four, tmp_path):
+    findings = read_findings(four)
+    comparisons = [c for c in findings.comparisons if (c.method_a, c.method_b) == ("salt", "lewm")]
+    verdicts_of = ("better", "worse", "no difference shown")
+    for wanted in (verdicts_of, ("no difference shown",), ("worse",)):
+        changed = tuple(dataclasses.replace(c, verdict=wanted[i % len(wanted)]) for i, c in enumerate(comparisons))
+        text = " ".join(verdicts(dataclasses.replace(findings, comparisons=changed)))
+        assert ("SALT is better than LeWM in" in text) == ("better" in wanted)
+        assert ("SALT is worse than LeWM in" in text) == ("worse" in wanted)
+        assert ("No difference between SALT and LeWM is shown in" in text) == ("no difference shown" in wanted)
+    none = verdicts(dataclasses.replace(findings, comparisons=()))
+    assert none == ["SALT and LeWM were not evaluated on the same tasks, so nothing is said of one against the other."]
+
+
+def test_probes_training_and_claims_stand_with_one_environment_too(page):
+    text = words(page)
+    assert "All environments" not in text
+    for expected in ("agent position 0.98", "Cost order", "42 min", "The paper's claims", "How long it took"):
+        assert expected.replace("'", "&#39;") in text or expected in text
+
+
+def test_results_from_before_the_probes_still_make_a_page(copy):
+    for name in ("probes.json", "training.json"):
+        for path in copy.glob(f"diagnostics/*/{name}"):
+            path.unlink()
+    (copy / "stages.json").unlink()
+    text = words(render(read_findings(copy)))
+    assert "Error propagation" in text
+    assert "What the latents know" not in text
 
 
 def test_a_user_s_own_method_is_a_row_like_any_other(tmp_path):

@@ -12,8 +12,8 @@ from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, to_plain
 from saltwm.errors import MismatchError, UsageError
 from saltwm.records import PlannedCell, read_cells
 from saltwm.report.findings import read_findings
-from saltwm.report.markdown import BEGIN, END, check_results, document, duration, readme_table, table, with_table
-from saltwm.report.tables import pooled_rows
+from saltwm.report.markdown import BEGIN, END, check_results, document, readme_table, table, with_table
+from saltwm.report.tables import duration, pooled_rows
 
 REPOSITORY = Path(__file__).parents[2]
 
