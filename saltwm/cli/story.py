@@ -1,7 +1,9 @@
 """Verbs about the whole: the machine, and an environment from nothing to its report."""
 
+import contextlib
 import dataclasses
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +11,14 @@ from typing import Any, Literal
 
 import tyro
 
-from saltwm.cli.acting import Diagnose, Report, Suite
+from saltwm import durable
+from saltwm.cli.acting import Anatomy, Diagnose, Report, Suite
 from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import next_command, print_results, say, spell
-from saltwm.config import ModelName
+from saltwm.cli.results import Results
+from saltwm.config import ModelName, to_plain
+from saltwm.records import Stage, read_stages
 
 PICTURES = 3
 """Episodes filmed per evaluation: a row of the report."""
@@ -21,12 +26,12 @@ PICTURES = 3
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Collect, train, evaluate, diagnose and report an environment from nothing; goes on where it stopped."""
+    """Collect, train, evaluate, diagnose and report an environment, or all, from nothing; goes on where it stopped."""
 
     environment: tyro.conf.Positional[str]
-    """two-room, push-t, reacher, cube or cube-double."""
+    """two-room, push-t, reacher, cube or cube-double; or all of the preset, one after another."""
     out: Path
-    """Directory for everything."""
+    """Directory for everything: data, runs, results and report; for all, data and runs stand in a folder for each."""
     preset: Literal["cpu", "quick"] = "cpu"
     """quick: SALT and random in minutes; cpu: SALT, LeWM and random."""
     workers: int = 2
@@ -34,20 +39,44 @@ class Reproduce:
 
     def run(self) -> None:
         """The verbs one after another; each can be run by hand as printed."""
-        for verb in self.verbs():
+        for environment in self.environments():
+            for verb in self.verbs(environment):
+                say(f"\n[bold]$ {spell(verb)}[/bold]")
+                with timed(self.results, environment, spell(verb)):
+                    verb.run()
+        for verb in self.closing():
             say(f"\n[bold]$ {spell(verb)}[/bold]")
             verb.run()
-        print_results(self.out / "results")
+        print_results(self.results)
         next_command(f"open {self.out / 'report' / 'index.html'} in a browser")
 
-    def verbs(self) -> Iterator[Any]:
-        """What will be run, in order."""
+    @property
+    def results(self) -> Path:
+        """One folder for all environments, so that the report shows them side by side."""
+        return self.out / "results"
+
+    def environments(self) -> list[str]:
+        """What is reproduced, in the paper's order."""
+        from saltwm.presets import RECIPES
+        from saltwm.report.tables import environment_order
+
+        if self.environment != "all":
+            return [self.environment]
+        return sorted((name for preset, name in RECIPES if preset == self.preset), key=environment_order)
+
+    def models(self) -> tuple[ModelName, ...]:
+        """What is trained."""
+        return ("salt",) if self.preset == "quick" else ("salt", "lewm")
+
+    def verbs(self, environment: str) -> Iterator[Any]:
+        """What will be run for one environment, in order."""
         from saltwm.presets import recipe
 
-        plan = recipe(self.preset, self.environment)
-        data, results = self.out / "data", self.out / "results"
+        plan = recipe(self.preset, environment)
+        home = self.out / environment if self.environment == "all" else self.out
+        data = home / "data"
         yield Collect(
-            self.environment,
+            environment,
             data,
             plan.episodes,
             policy=plan.policy,
@@ -55,15 +84,14 @@ class Reproduce:
             frame_every=plan.frame_every,
             workers=self.workers,
         )
-        models: tuple[ModelName, ...] = ("salt",) if self.preset == "quick" else ("salt", "lewm")
-        runs = [self.out / "runs" / f"{self.environment}-{model}" for model in models]
-        for run, model in zip(runs, models, strict=True):
+        runs = [home / "runs" / f"{environment}-{model}" for model in self.models()]
+        for run, model in zip(runs, self.models(), strict=True):
             yield Train(data, run, self.preset, model, steps=plan.steps)
         for asked in plan.questions:
             yield Suite(
                 tuple(runs),
                 (data,),
-                results,
+                self.results,
                 protocols=asked.protocols,
                 horizons=asked.horizons,
                 seeds=asked.seeds,
@@ -72,8 +100,42 @@ class Reproduce:
                 pictures=PICTURES,
             )
         for run in runs:
-            yield Diagnose(run, data, results)
-        yield Report(results, self.out / "report")
+            yield Diagnose(run, data, self.results)
+
+    def closing(self) -> Iterator[Any]:
+        """What is made of everything together."""
+        if "lewm" in self.models():
+            yield Anatomy(self.results, "salt", "lewm", self.out / "anatomy")
+        yield Report(self.results, self.out / "report")
+        yield Results(self.results, self.out / "results.md")
+
+
+@contextlib.contextmanager
+def timed(results: Path, environment: str, command: str) -> Iterator[None]:
+    """Add the wall time of what is done inside to RESULTS/stages.json.
+
+    A step that was finished before is not timed again: repeating it only finds that there is nothing to do. A session
+    that was killed, rather than stopped, counts as one but without its time.
+    """
+    stages = {(stage.environment, stage.command): stage for stage in read_stages(results)}
+    stage = stages.get((environment, command), Stage(environment, command, 0.0, 0, finished=False))
+    if stage.finished:
+        yield
+        return
+
+    def write(changed: Stage) -> None:
+        stages[environment, command] = changed
+        durable.write_json(results / "stages.json", [to_plain(one) for one in stages.values()])
+
+    results.mkdir(parents=True, exist_ok=True)
+    write(dataclasses.replace(stage, sessions=stage.sessions + 1))
+    started, finished = time.perf_counter(), False
+    try:
+        yield
+        finished = True
+    finally:
+        seconds = stage.seconds + time.perf_counter() - started
+        write(Stage(environment, command, seconds, stage.sessions + 1, finished))
 
 
 @dataclass(frozen=True)

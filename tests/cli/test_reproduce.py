@@ -1,0 +1,93 @@
+"""reproduce: every verb in order, resumable, one results folder for all environments, each step's time written down."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
+from fake_results import make_results
+
+from saltwm.cli import story
+from saltwm.cli.printing import spell
+from saltwm.cli.story import Reproduce, timed
+from saltwm.config import CLEAN_PROTOCOL
+from saltwm.records import read_stages
+
+
+def spelled(reproduce: Reproduce, environment: str) -> list[str]:
+    return [spell(verb) for verb in reproduce.verbs(environment)]
+
+
+def test_one_environment_lies_directly_under_out(tmp_path):
+    verbs = spelled(Reproduce("cube", tmp_path), "cube")
+    in_order = " ".join(verb.split()[1] for verb in verbs)
+    assert in_order == "collect train train suite suite suite diagnose diagnose"
+    assert f"--out {tmp_path}/data" in verbs[0]
+    assert f"--out {tmp_path}/runs/cube-lewm" in verbs[2]
+    assert f"{tmp_path}/runs/cube-salt {tmp_path}/runs/cube-lewm" in verbs[3]
+
+
+def test_all_environments_share_their_results_and_nothing_else(tmp_path):
+    everything = Reproduce("all", tmp_path)
+    assert everything.environments()[:4] == ["two-room", "reacher", "push-t", "cube"]
+    verbs = [verb for name in everything.environments() for verb in spelled(everything, name)]
+    assert len(set(verbs)) == len(verbs)
+    assert all(f"--out {tmp_path}/results" in verb for verb in verbs if " suite " in verb or " diagnose " in verb)
+    assert any(f"--out {tmp_path}/reacher/data" in verb for verb in verbs)
+
+
+def test_what_is_made_of_everything_comes_last(tmp_path):
+    closing = [spell(verb) for verb in Reproduce("all", tmp_path).closing()]
+    results = tmp_path / "results"
+    assert closing == [
+        f"saltwm anatomy {results} salt lewm --out {tmp_path}/anatomy",
+        f"saltwm report {results} --out {tmp_path}/report",
+        f"saltwm results {results} --out {tmp_path}/results.md",
+    ]
+    assert "anatomy" not in " ".join(spell(verb) for verb in Reproduce("two-room", tmp_path, "quick").closing())
+
+
+@dataclass(frozen=True)
+class Step:
+    """A verb that does nothing, or is stopped where a file says so."""
+
+    name: str
+    stopper: Path
+
+    def run(self) -> None:
+        if self.name == "train" and self.stopper.exists():
+            raise KeyboardInterrupt
+
+
+def test_a_stopped_reproduction_goes_on_to_its_report(tmp_path, monkeypatch):
+    make_results(tmp_path / "results", ("two-room",), protocols=(CLEAN_PROTOCOL,), n=6, pictures=0)
+    (tmp_path / "results" / "stages.json").unlink()
+    stopper = tmp_path / "stop"
+    stopper.touch()
+    steps = [Step("collect", stopper), Step("train", stopper)]
+    monkeypatch.setattr(Reproduce, "verbs", lambda self, environment: iter(steps))
+    reproduce = Reproduce("two-room", tmp_path, "quick")
+    with pytest.raises(KeyboardInterrupt):
+        reproduce.run()
+    assert [(s.sessions, s.finished) for s in read_stages(tmp_path / "results")] == [(1, True), (1, False)]
+    stopper.unlink()
+    reproduce.run()
+    assert [(s.sessions, s.finished) for s in read_stages(tmp_path / "results")] == [(1, True), (2, True)]
+    assert "How long it took" in (tmp_path / "report" / "index.html").read_text()
+    assert "How long it took" in (tmp_path / "results.md").read_text()
+
+
+def test_a_step_s_time_is_that_of_its_sessions_until_it_is_done(tmp_path, monkeypatch):
+    clock = iter([0.0, 7.0, 100.0, 105.0, 200.0, 900.0])
+    monkeypatch.setattr(story.time, "perf_counter", lambda: next(clock))
+    with pytest.raises(KeyboardInterrupt), timed(tmp_path, "cube", "saltwm train"):
+        raise KeyboardInterrupt
+    with timed(tmp_path, "cube", "saltwm train"):
+        (under_way,) = read_stages(tmp_path)
+        assert (under_way.sessions, under_way.seconds, under_way.finished) == (2, 7.0, False)
+    with timed(tmp_path, "cube", "saltwm train"):
+        pass  # done before: nothing to time
+    (stage,) = read_stages(tmp_path)
+    assert (stage.seconds, stage.sessions, stage.finished) == (12.0, 2, True)
