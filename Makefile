@@ -14,6 +14,7 @@ help: ## list the commands
 
 demo: $(VENV)/.runtime ## collect, train, plan, diagnose and report Two-Room from nothing (5 minutes on two cores)
 	$(BIN)/saltwm reproduce two-room --preset quick --out work/demo
+	$(BIN)/saltwm demo all --out work/demo/shipped
 
 test: $(VENV)/.dev lint ## lint, types, import directions and every quick test (8 minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not full"

@@ -34,6 +34,8 @@ def show(as_json: bool, result: dict[str, Any], next_is: str | None = None) -> N
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")  # a path or a hash is never cut
     for key, value in result.items():
         table.add_row(key.replace("_", " "), readable(value))
     say(table)

@@ -96,7 +96,8 @@ class Demo:
         if self.environment is None:
             self._list(directory, shelf(directory))
         elif self.environment == "all":
-            self._show_all([item for item in shelf(directory) if item.model == self.model])
+            items = [item for item in shelf(directory) if item.model == self.model]
+            self._show_all(items) if items else self._list(directory, items)
         else:
             self._show(take(directory, self.environment, self.model))
 

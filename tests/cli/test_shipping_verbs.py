@@ -1,0 +1,119 @@
+"""The verbs about shipped models, as their users type them: ship, card and demo on a shelf of one tiny model."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from saltwm.checkpoint import load
+from saltwm.cli import main
+from saltwm.data.collect import collect
+
+
+@pytest.fixture(scope="module")
+def shelf(run, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("shelf")
+    collect("two-room", directory / "two-room-data", 20, image_size=16, frame_every=5, held_out=True, workers=1)
+    main(["ship", str(run), "--out", str(directory / "two-room-salt"), "--json"])
+    return directory
+
+
+def refused(capsys, *words):
+    with pytest.raises(SystemExit) as stopped:
+        main(list(words))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.strip().splitlines()) == 1
+    return stopped.value.code, captured.err
+
+
+def test_a_demo_plans_films_and_says_how_it_went(shelf, tmp_path, capsys):
+    words = ["demo", "two-room", "--checkpoints", str(shelf), "--out", str(tmp_path), "--task", "1"]
+    main([*words, "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert Path(shown["moving"]).read_bytes().startswith(b"GIF")
+    assert shown["task"] == 1
+    assert shown["start_distance"] >= 3  # the clean protocol
+    assert shown["reached"] == (shown["final_distance"] < 1)
+    assert shown["cost_after_search"] < shown["cost_before_search"]
+    main(words)
+    told = "".join(capsys.readouterr().out.split())
+    assert "1is16units" in told
+    assert shown["moving"] in told  # folded in a narrow terminal, never cut
+    assert "next:saltwmevaluate" in told
+
+
+def test_a_task_of_a_demo_is_that_of_an_evaluation_with_more_tasks(shelf, tmp_path, capsys):
+    main(["demo", "two-room", "--checkpoints", str(shelf), "--out", str(tmp_path), "--task", "2", "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    shipped, data = str(shelf / "two-room-salt"), str(shelf / "two-room-data")
+    main(["play", shipped, "--data", data, "--out", str(tmp_path / "p"), "--tasks", "8", "--task", "2", "--json"])
+    again = json.loads(capsys.readouterr().out)
+    assert (again["steps"], again["final_distance"]) == (shown["steps"], round(shown["final_distance"], 3))
+
+
+def test_without_a_name_it_lists_what_is_shipped(shelf, tmp_path, capsys):
+    main(["demo", "--checkpoints", str(shelf), "--json"])
+    (item,) = json.loads(capsys.readouterr().out)
+    assert (item["environment"], item["model"]) == ("two-room", "salt")
+    main(["demo", "--checkpoints", str(shelf)])
+    assert "next: saltwm demo two-room" in capsys.readouterr().out
+    for words in (["demo"], ["demo", "all"]):
+        main([*words, "--checkpoints", str(tmp_path)])
+        assert "nothing is shipped" in capsys.readouterr().out
+
+
+def test_what_is_not_shipped_is_named_with_what_is_and_how_to_make_it(shelf, tmp_path, capsys):
+    code, message = refused(capsys, "demo", "push-t", "--checkpoints", str(shelf))
+    assert code == 2
+    assert "there is: two-room salt" in message
+    assert "saltwm reproduce push-t" in message
+    assert refused(capsys, "demo", "two-room", "--model", "lewm", "--checkpoints", str(shelf))[0] == 2
+    assert "did you mean 'two-room'" in refused(capsys, "demo", "tworoom", "--checkpoints", str(shelf))[1]
+    common = ("demo", "two-room", "--checkpoints", str(shelf), "--out", str(tmp_path))
+    assert "at least 0" in refused(capsys, *common, "--task", "-1")[1]
+    assert "tasks fit in 20 episodes" in refused(capsys, *common, "--task", "400")[1]
+
+
+def test_a_damaged_model_or_dataset_is_never_shown(shelf, tmp_path, capsys):
+    copy = shutil.copytree(shelf, tmp_path / "copy")
+    for victim in (copy / "two-room-salt" / "weights.safetensors", copy / "two-room-data" / "zarr.json"):
+        whole = victim.read_bytes()
+        victim.write_bytes(whole[:-7])
+        code, message = refused(capsys, "demo", "two-room", "--checkpoints", str(copy), "--out", str(tmp_path / "out"))
+        assert (code, victim.name in message) == (6, True)
+        victim.write_bytes(whole)
+
+
+def test_all_shows_what_can_be_drawn_and_says_what_cannot(shelf, tmp_path, capsys, monkeypatch):
+    from saltwm import checkpoint, doctor
+
+    main(["demo", "all", "--checkpoints", str(shelf), "--out", str(tmp_path), "--json"])
+    assert json.loads(capsys.readouterr().out)["environment"] == "two-room"
+    info = checkpoint.read_info(shelf / "two-room-salt")
+    drawn_by_mujoco = dataclasses.replace(info, world=dataclasses.replace(info.world, renderer="egl"))
+    monkeypatch.setattr(doctor, "renderer", lambda backend: doctor.Finding(backend, "fails", "install it"))
+    monkeypatch.setattr(checkpoint, "read_info", lambda path: drawn_by_mujoco)
+    main(["demo", "all", "--checkpoints", str(shelf), "--out", str(tmp_path)])
+    assert "two-room: not shown, MuJoCo has no renderer here" in capsys.readouterr().out
+
+
+def test_a_card_gets_the_rates_of_what_was_evaluated_and_the_commands_that_repeat_them(shelf, tmp_path):
+    shipped, data, results = (str(path) for path in (shelf / "two-room-salt", shelf / "two-room-data", tmp_path))
+    common = ["--data", data, "--out", results, "--tasks", "3", "--workers", "1", "--pictures", "0"]
+    main(["suite", shipped, *common, "--protocols", "paper"])
+    main(["card", shipped, "--results", results])
+    card = (shelf / "two-room-salt" / "README.md").read_text()
+    assert "| paper, H=5 | CEM |" in card
+    assert "saltwm collect two-room --episodes 60" in card
+    assert "saltwm ship runs/two-room-salt --out checkpoints/two-room-salt\n" in card
+    assert "--data checkpoints/two-room-data --protocols paper --tasks 3" in card
+    load(shipped)  # a new card leaves the checkpoint whole
+
+
+def test_train_refuses_held_out_data_in_one_line(shelf, tmp_path, capsys):
+    code, message = refused(capsys, "train", str(shelf / "two-room-data"), "--out", str(tmp_path / "run"))
+    assert code == 2
+    assert "held out, its episodes are for evaluation alone" in message

@@ -1,0 +1,284 @@
+"""Shipped checkpoints: small, whole, the same plans every time, with a card that says no more than was measured."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from small_runs import run_info, write_run
+
+import saltwm
+from saltwm import checkpoint, durable
+from saltwm.checkpoint import RunInfo
+from saltwm.cli.printing import spell
+from saltwm.cli.shipping import spelled_training
+from saltwm.config import read_config, write_config
+from saltwm.errors import DamagedError, MismatchError, NonFiniteError, SaltError, UsageError
+from saltwm.planning.policy import View
+from saltwm.presets import run_config
+from saltwm.records import Cell, Evaluation, Rate
+from saltwm.shipping.card import card_text, measured, write_card
+from saltwm.shipping.ship import read_shipment, ship
+from saltwm.train import train
+from saltwm.weights.public import export_weights
+
+
+@pytest.fixture(scope="module")
+def shipped(run, tmp_path_factory):
+    out = tmp_path_factory.mktemp("shelf") / "checkpoints" / "two-room-salt"
+    ship(run, out)
+    return out
+
+
+def finished(path, **changes):
+    """A run of one checkpoint at its last step, with a dataset that is gone."""
+    saved = write_run(path, steps=(9,))
+    write_config(path / checkpoint.RUN_FILE, run_info(**changes))
+    return saved
+
+
+# --- weights --------------------------------------------------------------------------------------------------------
+
+
+def test_matrices_are_rounded_to_float16_and_everything_else_is_kept(run, shipped):
+    stored = checkpoint.read_tensors(shipped / checkpoint.WEIGHTS_FILE)
+    _, full = checkpoint.read_weights(checkpoint.find_checkpoint(run))
+    kinds = {tensor.dtype for tensor in stored.values()}
+    assert {torch.float16, torch.float32} <= kinds
+    for name, tensor in full.items():
+        matrix = tensor.ndim > 1
+        assert (stored[name].dtype == torch.float16) == matrix, name
+        assert torch.equal(stored[name], tensor.half() if matrix else tensor), name
+
+
+def test_what_is_loaded_is_float32_and_nearly_what_was_trained(run, shipped):
+    original, loaded = saltwm.load(run).state_dict(), saltwm.load(shipped).state_dict()
+    for name, tensor in loaded.items():
+        assert tensor.dtype == original[name].dtype
+        torch.testing.assert_close(tensor, original[name], rtol=2**-11, atol=2**-24)  # float16's rounding
+
+
+def test_half_precision_halves_the_size_and_full_changes_no_bit(run, tmp_path, shipped):
+    ship(run, tmp_path / "full", "full")
+    source = checkpoint.find_checkpoint(run) / checkpoint.WEIGHTS_FILE
+    assert (tmp_path / "full" / checkpoint.WEIGHTS_FILE).read_bytes() == source.read_bytes()
+    small = (shipped / checkpoint.WEIGHTS_FILE).stat().st_size
+    assert 0.4 < small / source.stat().st_size < 0.75  # a tiny model has many vectors
+
+
+@pytest.mark.parametrize("model", ["salt", "lewm"])
+def test_the_models_of_the_cpu_preset_fit_into_ten_megabytes(model):
+    from saltwm.config import WorldSpec
+    from saltwm.model.world_model import WorldModel
+
+    weights = WorldModel(run_config("cpu", model).model, WorldSpec("cube", 5)).state_dict()
+    assert len(checkpoint.to_bytes(checkpoint.halved(weights))) < 9.9e6
+
+
+@torch.no_grad()
+def test_every_load_gives_the_same_plan_bit_for_bit(shipped, dataset):
+    def plan():
+        agent = saltwm.Agent(
+            saltwm.load(shipped), saltwm.CEMConfig(candidates=20, iterations=3, elites=4), horizon_blocks=2
+        )
+        frames = dataset.read_frames(np.array([0, 0]), np.array([0, 25]))
+        return agent.decide(View(frames[None, :1], np.zeros((1, 0, 10), np.float32), frames[1:]), [(0, 0)])
+
+    first, again = plan(), plan()
+    assert np.array_equal(first.actions, again.actions)
+    assert np.array_equal(first.elite_costs, again.elite_costs)
+
+
+def test_a_value_that_overflows_float16_is_refused_and_full_precision_takes_it(tmp_path):
+    saved = finished(tmp_path / "run")
+    info, weights = checkpoint.read_weights(saved)
+    name = next(name for name, tensor in weights.items() if tensor.ndim > 1)
+    weights[name].view(-1)[0] = 1e5
+    checkpoint.save(tmp_path / "run", info, weights, {}, keep=1)
+    with pytest.raises(NonFiniteError, match=rf"{name}: a value of 1e\+05 does not fit into float16; use --precision"):
+        ship(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    ship(tmp_path / "run", tmp_path / "out", "full")
+    weights[name].view(-1)[0] = float("nan")
+    checkpoint.save(tmp_path / "run", info, weights, {}, keep=1)
+    with pytest.raises(NonFiniteError, match="is not finite"):
+        ship(tmp_path / "run", tmp_path / "out", "full")
+
+
+def test_a_shipped_vit_is_exported_in_float32(tmp_path):
+    finished(tmp_path / "run")
+    ship(tmp_path / "run", tmp_path / "shipped")
+    assert export_weights(tmp_path / "shipped", tmp_path / "public") > 0
+    tensors = torch.load(tmp_path / "public" / "weights.pt", weights_only=True)
+    assert {tensor.dtype for tensor in tensors.values()} <= {torch.float32, torch.int64}
+
+
+# --- the directory --------------------------------------------------------------------------------------------------
+
+
+def test_a_shipment_carries_how_it_was_learnt(run, dataset, shipped):
+    shipment = read_shipment(shipped)
+    assert shipment.data == dataset.recipe
+    assert shipment.training_seconds > 0
+    assert (shipped / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    assert not (shipped / checkpoint.OPTIMIZER_FILE).exists()
+    assert checkpoint.card(shipped)["step"] == shipment.total_steps == 6
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "shipment.json", "metrics.jsonl", "checkpoint.json"])
+def test_a_damaged_file_is_refused_and_named(shipped, tmp_path, name):
+    copy = shutil.copytree(shipped, tmp_path / "copy")
+    data = bytearray((copy / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (copy / name).write_bytes(data)
+    with pytest.raises(DamagedError, match=name):
+        saltwm.load(copy)
+    with pytest.raises(DamagedError, match=name):
+        write_card(copy, [])
+
+
+def test_a_stranger_in_the_directory_is_refused_but_not_its_card(shipped, tmp_path):
+    copy = shutil.copytree(shipped, tmp_path / "copy")
+    (copy / "README.md").write_text("a card\n")
+    saltwm.load(copy)
+    (copy / "extra").write_text("")
+    with pytest.raises(DamagedError, match="extra"):
+        saltwm.load(copy)
+
+
+def test_training_neither_starts_in_a_shipped_checkpoint_nor_goes_on_from_one(tiny, dataset, shipped, tmp_path):
+    copy = shutil.copytree(shipped, tmp_path / "copy")
+    with pytest.raises(UsageError, match="holds a checkpoint, and nothing to go on training from"):
+        train(tiny, dataset, copy)
+    saltwm.load(copy)  # and it is unharmed
+    with pytest.raises(UsageError, match="weights alone"):
+        checkpoint.read_checkpoint(copy)
+
+
+def test_only_a_finished_run_is_shipped_unless_a_checkpoint_is_named(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    write_config(copy / "run.json", dataclasses.replace(read_config(RunInfo, copy / "run.json"), total_steps=7))
+    with pytest.raises(UsageError, match="at step 6 of 7"):
+        ship(copy, tmp_path / "out")
+    ship(checkpoint.find_checkpoint(copy), tmp_path / "out")
+    with pytest.raises(UsageError, match="shipped already"):
+        ship(tmp_path / "out", tmp_path / "again")
+
+
+def test_a_shipment_replaces_a_shipment_with_the_same_bytes_and_nothing_else(run, tmp_path):
+    ship(run, tmp_path / "out")
+    first = durable.file_hashes(tmp_path / "out")
+    ship(run, tmp_path / "out")
+    assert durable.file_hashes(tmp_path / "out") == first
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UsageError, match="exists and is not a shipped checkpoint"):
+        ship(run, tmp_path / "mine")
+
+
+def test_a_shipment_that_is_too_large_or_of_other_data_is_refused(run, tmp_path, dataset):
+    with pytest.raises(UsageError, match=r"more than 0\.001"):
+        ship(run, tmp_path / "out", most_megabytes=0.001)
+    from saltwm.data.collect import collect
+
+    other = collect("two-room", tmp_path / "other", 2, image_size=16, seed=1, workers=1)
+    with pytest.raises(MismatchError, match="the run was trained on"):
+        ship(run, tmp_path / "out", data=other.path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_whose_dataset_is_gone_is_shipped_without_its_recipe(tmp_path):
+    finished(tmp_path / "run", dataset=str(tmp_path / "nowhere"))
+    assert ship(tmp_path / "run", tmp_path / "out").data is None
+
+
+def test_a_crash_leaves_a_whole_shipment_or_none(run, tmp_path, monkeypatch):
+    class PowerCut(BaseException):
+        pass
+
+    def cut(step, path):
+        if step == "publish":
+            raise PowerCut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "_before_step", cut)
+        with pytest.raises(PowerCut):
+            ship(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    ship(run, tmp_path / "out")
+    saltwm.load(tmp_path / "out")
+
+
+# --- the card -------------------------------------------------------------------------------------------------------
+
+
+def cell(method, seed, successes, sha256, n=50, protocol="paper"):
+    planner = {"kind": "cem"} if sha256 else {}
+    evaluation = Evaluation(
+        "two-room", method, protocol, 5, planner, "tasks.json", f"tasks-{protocol}-{seed}", None, sha256, seed,
+        Rate(successes, n, 0.0, 1.0), None, 1.0,
+    )  # fmt: skip
+    return Cell(f"{method}-{protocol}-{seed}", evaluation, ())
+
+
+def test_rates_are_pooled_over_seeds_with_the_random_policy_of_the_same_tasks(shipped):
+    mine = durable.sha256(shipped / durable.MANIFEST)
+    cells = [cell("salt", seed, won, mine) for seed, won in ((3, 50), (1, 45), (2, 40))]
+    cells += [cell("random", seed, 10, None) for seed in (1, 2, 3)] + [cell("salt", 1, 7, "another model")]
+    (rate,) = measured(shipped, cells)
+    assert (rate.seeds, rate.pooled.successes, rate.pooled.n, rate.mean) == ((1, 2, 3), 135, 150, 90.0)
+    assert rate.std == pytest.approx(10.0)
+    assert rate.pooled.low == pytest.approx(0.8415, abs=1e-3)  # Wilson, 135 of 150
+    assert (rate.random.successes, rate.random.n) == (30, 150)
+    assert not rate.before_rounding
+
+
+def test_rates_of_the_unrounded_weights_are_said_to_be_so(shipped):
+    (rate,) = measured(shipped, [cell("salt", 1, 45, read_shipment(shipped).source_sha256)])
+    assert rate.before_rounding
+    assert rate.random is None
+    assert measured(shipped, [cell("salt", 1, 45, "another model")]) == []
+
+
+def test_a_card_names_data_commands_time_and_rates_on_one_screen(shipped, dataset):
+    mine = durable.sha256(shipped / durable.MANIFEST)
+    rates = measured(shipped, [cell("salt", seed, 45, mine) for seed in (1, 2, 3)])
+    parts = checkpoint.card(shipped), checkpoint.read_info(shipped), read_shipment(shipped)
+    text = card_text(*parts, rates, ["saltwm collect", "saltwm train"])
+    for words in (dataset.sha256, "policy expert", "seed 0", "135/150", "90.0 ± 0.0", "CEM", "saltwm collect", "cores"):
+        assert words in text
+    assert len(text.splitlines()) < 45
+    assert "Nothing yet" in card_text(*parts, [], [])
+
+
+CHANGES = (
+    {},
+    {"model": {"latent_dim": 64}, "train": {"steps": 700, "learning_rate": 3e-4}},
+    {"objective": {"starts": 3, "sigreg_weight": 0.5}, "train": {"split": "window", "seed": 4}},
+)
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+@pytest.mark.parametrize("model", ["salt", "lewm"])
+def test_the_training_command_on_a_card_gives_the_config_of_the_run(model, changes, monkeypatch, tmp_path):
+    import tyro
+
+    from saltwm.cli.learning import Train
+
+    config = run_config("cpu", model)
+    for room, values in changes.items():
+        config = dataclasses.replace(config, **{room: dataclasses.replace(getattr(config, room), **values)})
+    command = spell(spelled_training(config, tmp_path, tmp_path / "run"))
+    assert tyro.cli(Train, args=command.split()[2:]).config() == config
+
+
+def test_a_config_that_no_command_gives_is_not_spelled(tiny, tmp_path):
+    assert spelled_training(tiny, tmp_path, tmp_path) is None
+    config = run_config("cpu")
+    odd = dataclasses.replace(config, model=dataclasses.replace(config.model, smoothed_dim=3))
+    assert spelled_training(odd, tmp_path, tmp_path) is None
+
+
+def test_a_checkpoint_that_was_not_shipped_has_no_card(run):
+    with pytest.raises(SaltError, match="not a shipped checkpoint"):
+        read_shipment(checkpoint.find_checkpoint(run))
