@@ -41,6 +41,7 @@ class Ship:
 
     def run(self) -> None:
         """Ship, write the card, and print."""
+        from saltwm.checkpoint import read_info
         from saltwm.shipping.ship import ship
 
         shipment = ship(self.run_, self.out, self.precision, data=self.data, most_megabytes=self.max_megabytes)
@@ -50,8 +51,10 @@ class Ship:
             "precision": shipment.precision,
             "bytes": sum(file.stat().st_size for file in self.out.iterdir()),
             "card": str(card),
+            "recipe_of_the_data": "known" if shipment.data else "not at hand; name the training dataset with --data",
         }
-        show(self.json, summary, f"saltwm evaluate {self.out} --data HELD-OUT --protocol clean --out results")
+        held_out = self.out.parent / f"{read_info(self.out).world.environment}-data"
+        show(self.json, summary, f"saltwm evaluate {self.out} --data {held_out} --protocol clean --out results")
 
 
 @dataclass(frozen=True)
