@@ -22,13 +22,17 @@ import torch
 from torch import Tensor, distributed
 
 from saltwm.errors import NonFiniteError, SaltError, Stopped, UsageError
+from saltwm.workers import signals_held
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 LOOPBACK = "127.0.0.1"
+ARRIVED = "processes that found the main one"
 GRACE_SECONDS = 20.0
 """How long the main process may need to notice by itself that another one died."""
+FINISHING_SECONDS = 5.0
+"""How long the others may need to end when the main process is done."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ def together(fabric: "Fabric", wanted: Devices) -> Iterator[None]:
         return
     if environment.creates_processes_externally:
         with _agreed_ends_are_quiet(fabric), _lost_processes_named(fabric, None):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # held since `_siblings` started this process
             if "SALTWM_SIBLING" in os.environ:
                 _connect_to_main(fabric, wanted)
             fabric.launch()
@@ -126,7 +131,7 @@ class Siblings:
         """'process 1 was killed by SIGKILL' for the first that ended badly, waiting so long for one; None if none."""
         until = time.monotonic() + wait_seconds
         while True:
-            for rank, process in self.processes.items():
+            for rank, process in list(self.processes.items()):
                 code = process.poll()
                 if code:
                     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
@@ -143,10 +148,10 @@ class Siblings:
                 print(f"saltwm: {_lost(dead)}", file=sys.stderr, flush=True)
                 os._exit(LostProcessError.exit_code)
 
-    def end(self) -> None:
-        """Wait for those that are finishing, then end the others."""
+    def end(self, wait_seconds: float) -> None:
+        """Wait so long for those that are finishing, then end the others."""
         self._ending.set()
-        until = time.monotonic() + 5.0
+        until = time.monotonic() + wait_seconds
         for process in self.processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, until - time.monotonic()))
@@ -158,7 +163,10 @@ class Siblings:
 
 @contextlib.contextmanager
 def _siblings(fabric: "Fabric", wanted: Devices) -> Iterator[Siblings]:
-    """Start this command again for the other ranks of this node, and connect."""
+    """Start this command again for the other ranks of this node, and connect.
+
+    Ctrl-C reaches all processes of a terminal; the main one alone decides, so the others never see it.
+    """
     strategy: Any = fabric.strategy
     local = wanted.num_nodes == 1
     environment = {"LOCAL_RANK": "0", "WORLD_SIZE": str(fabric.world_size)}
@@ -166,42 +174,61 @@ def _siblings(fabric: "Fabric", wanted: Devices) -> Iterator[Siblings]:
     if local:
         listener = socket.create_server((LOOPBACK, 0))
         port = str(listener.getsockname()[1])
-        environment |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": port, "SALTWM_SIBLING": "1", **_loopback_only()}
+        environment |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": port, "SALTWM_SIBLING": str(os.getpid())}
+        environment |= _loopback_only()
     with _environment(environment):
-        siblings = Siblings(
-            {
-                strategy.node_rank * strategy.num_processes + rank: subprocess.Popen(
-                    _this_command(), env={**os.environ, "LOCAL_RANK": str(rank)}
-                )
-                for rank in range(1, strategy.num_processes)
-            }
-        )
+        siblings, first_rank = Siblings({}), strategy.node_rank * strategy.num_processes
+        all_are_ending = False
         try:
+            with signals_held(signal.SIGINT, signal.SIGTERM):
+                for rank in range(1, strategy.num_processes):
+                    process = subprocess.Popen(_this_command(), env={**os.environ, "LOCAL_RANK": str(rank)})
+                    siblings.processes[first_rank + rank] = process
             if listener is not None:
-                _connect_siblings(listener, fabric.world_size, wanted)
+                _connect_siblings(listener, siblings, fabric.world_size, wanted)
             yield siblings
+            all_are_ending = True
+        except (NonFiniteError, Stopped):
+            all_are_ending = distributed.is_initialized()
+            raise
         finally:
+            if not all_are_ending:
+                siblings.end(wait_seconds=0.0)  # before each of them notices and has something to say about it
             if distributed.is_initialized():
                 distributed.destroy_process_group()
-            siblings.end()
+            siblings.end(FINISHING_SECONDS)
 
 
-def _connect_siblings(listener: socket.socket, processes: int, wanted: Devices) -> None:
+def _connect_siblings(listener: socket.socket, siblings: Siblings, processes: int, wanted: Devices) -> None:
     """The main process's side; Fabric would listen on every network interface."""
     port = listener.getsockname()[1]
     timeout = timedelta(seconds=wanted.timeout_seconds)
     store = distributed.TCPStore(
-        LOOPBACK, port, processes, is_master=True, timeout=timeout, master_listen_fd=listener.detach()
+        LOOPBACK,
+        port,
+        processes,
+        is_master=True,
+        timeout=timeout,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
     )
+    until = time.monotonic() + wanted.timeout_seconds
+    while store.add(ARRIVED, 0) < processes - 1:  # not inside the store, where Ctrl-C would have to wait for them too
+        dead = siblings.dead(wait_seconds=0.05)
+        if dead or time.monotonic() > until:
+            raise LostProcessError(_lost(dead or "a process did not start in time"))
     distributed.init_process_group(store=store, rank=0, world_size=processes, timeout=timeout)
 
 
 def _connect_to_main(fabric: "Fabric", wanted: Devices) -> None:
     """The other processes' side."""
-    timeout = timedelta(seconds=wanted.timeout_seconds)
+    rank, processes, timeout = fabric.global_rank, fabric.world_size, timedelta(seconds=wanted.timeout_seconds)
+    if os.getppid() != int(os.environ["SALTWM_SIBLING"]):
+        raise LostProcessError(f"process {rank}: the main process is gone, so this one ends")
     port = int(os.environ["MASTER_PORT"])
-    store = distributed.TCPStore(LOOPBACK, port, fabric.world_size, is_master=False, timeout=timeout)
-    distributed.init_process_group(store=store, rank=fabric.global_rank, world_size=fabric.world_size, timeout=timeout)
+    store = distributed.TCPStore(LOOPBACK, port, processes, is_master=False, timeout=timeout, wait_for_workers=False)
+    store.add(ARRIVED, 1)
+    distributed.init_process_group(store=store, rank=rank, world_size=processes, timeout=timeout)
 
 
 def _loopback_only() -> dict[str, str]:

@@ -131,7 +131,8 @@ class Workers:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_live, args=(theirs,), daemon=True)
-        with _one_thread(), _interrupts_held():
+        resource_tracker.ensure_running()  # else the first child starts it, and that lets interrupts through again
+        with _one_thread(), signals_held(signal.SIGINT):
             process.start()
         theirs.close()
         worker = _Worker(process, ours, heard=time.monotonic())
@@ -242,10 +243,9 @@ def _die_with_parent() -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits: a child inherits the block, so that it is not interrupted among its imports."""
-    resource_tracker.ensure_running()  # else the first child starts it, and that lets interrupts through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+def signals_held(*numbers: signal.Signals) -> Iterator[None]:
+    """These signals wait: a child inherits the block, so that it is not interrupted among its imports."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:

@@ -185,7 +185,7 @@ def two_devices(dataset, tmp_path):
     """`saltwm train --devices 2`, some steps into a run of hours."""
     process = start(dataset, tmp_path / "run", "--steps", 100_000, "--save-every", 5, "--devices", 2)
     try:
-        wait_until(lambda: measured_rows(tmp_path / "run") >= 3 or process.poll() is not None)
+        wait_until(lambda: measured_rows(tmp_path / "run") >= 3 or process.poll() is not None, seconds=200)
         assert process.poll() is None, process.communicate()[1]
         yield tmp_path / "run", process, children_of(process.pid)
     finally:
@@ -221,6 +221,49 @@ def test_nothing_listens_beyond_this_machine_and_ctrl_c_stops_all_processes_toge
     assert err.count("\n") == err.count("stopped at step") == 1
     assert is_gone(child)
     assert checkpoint.newest_readable(run, print) is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+def test_a_stop_while_the_processes_are_starting_is_one_line(dataset, tmp_path, number):
+    """The signal hits the second process among its imports, where it would end with a traceback of its own."""
+    process = start(dataset, tmp_path / "run", "--steps", 100_000, "--devices", 2)
+    try:
+        wait_until(lambda: children_of(process.pid) or process.poll() is not None, seconds=120)
+        (child,) = children_of(process.pid)
+        os.killpg(process.pid, number)  # as a terminal does, or a cluster
+        wait_until(lambda: process.poll() is not None)
+        assert is_gone(child)
+    finally:
+        code, _, err = finish(process, 60)
+    assert code == 128 + number
+    assert err == "saltwm: stopped; nothing that was finished is lost, the same command goes on\n"
+
+
+def test_a_stop_before_the_command_is_imported_is_one_line():
+    """`raise_signal` in a module that the command line imports stands for a Ctrl-C at that moment."""
+    program = (
+        "import signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'saltwm.cli': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from saltwm.__main__ import main\n"
+        "main()\n"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 130
+    assert process.stderr == "saltwm: stopped before it began\n"
+
+
+@pytest.mark.full
+def test_a_process_that_dies_while_starting_is_named(dataset, tmp_path):
+    process = start(dataset, tmp_path / "run", "--steps", 100_000, "--devices", 2)
+    wait_until(lambda: children_of(process.pid) or process.poll() is not None, seconds=120)
+    os.kill(children_of(process.pid)[0], signal.SIGKILL)
+    code, _, err = finish(process)
+    assert code == 1
+    assert err.startswith("saltwm: process 1 was killed by SIGKILL, so training ended")
+    assert err.count("\n") == 1
 
 
 def listening_addresses(pid):
@@ -273,4 +316,4 @@ def test_siblings_that_end_well_are_not_dead():
     process.wait()
     siblings = Siblings({1: process})
     assert siblings.dead() is None
-    siblings.end()
+    siblings.end(wait_seconds=1.0)
