@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.envs.base import Action, Frame, PlanningEnv, Policy, State, StateField
-from saltwm.envs.mujoco_render import Camera, load_mujoco
+from saltwm.envs.base import Action, Policy, State, StateField
+from saltwm.envs.mujoco_base import MujocoEnv
 
 SUCCESS_RADIUS = 0.04
 CUBE_HALF = 0.02
@@ -26,7 +26,7 @@ def _fields(cubes: int) -> tuple[StateField, ...]:
     )
 
 
-class Cube(PlanningEnv):
+class Cube(MujocoEnv):
     """Actions shift the hand by up to 5 cm in x, y, z, turn it by up to 0.3 rad and move the fingers."""
 
     name = "cube"
@@ -38,15 +38,11 @@ class Cube(PlanningEnv):
     max_episode_steps = 200
     ends_at_goal = False
     policies = ("oracle", "random")
+    camera = "front"  # OGBench's
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._mujoco = load_mujoco()
+    def _build(self) -> tuple[Any, Any]:
         from ogbench.manipspace.envs.cube_env import CubeEnv
 
-        kinds = self._mujoco.mjtState
-        # All that mj_step reads, less applied forces (always zero) and the targets' markers (nothing touches them).
-        self._kinds = int(kinds.mjSTATE_FULLPHYSICS | kinds.mjSTATE_WARMSTART | kinds.mjSTATE_CTRL)
         self.simulation = CubeEnv(
             env_type={1: "single", 2: "double"}[self.cubes],
             mode="data_collection",
@@ -54,20 +50,8 @@ class Cube(PlanningEnv):
             terminate_at_goal=False,
         )
         self.simulation.reset(seed=0)  # builds the model and paints the cubes
-        self._model, self._data = self.simulation.model, self.simulation.data
         self._substeps = round(self.simulation.control_timestep() / self.simulation.physics_timestep())
-        self._camera = Camera(self._model, "front", self.render_quality)
-
-    @property
-    def renderer(self) -> str:
-        """The OpenGL that MuJoCo draws with."""
-        return self._camera.backend
-
-    def state(self) -> State:
-        """Time, joint and cube positions, velocities, the solver's warm start, control [state_dim]."""
-        state = np.empty(self.state_dim)
-        self._mujoco.mj_getState(self._model, self._data, state, self._kinds)
-        return state
+        return self.simulation.model, self.simulation.data
 
     def goal_distance(self, states: State, goals: State) -> NDArray[np.float64]:
         """The farthest cube's distance from its place over 4 cm; how cubes are turned does not count."""
@@ -76,17 +60,9 @@ class Cube(PlanningEnv):
         errors = [np.linalg.norm(states[:, place] - goals[:, place], axis=1) for place in places]
         return np.max(errors, axis=0) / SUCCESS_RADIUS
 
-    def draw(self, size: int) -> Frame:
-        """The table from OGBench's front camera."""
-        return self._camera.draw(self._data.qpos, size)
-
     def policy(self, kind: str, rng: np.random.Generator) -> Policy:
         """OGBench's Markov oracle with noise, or uniform actions."""
         return Oracle(self, rng) if kind == "oracle" else super().policy(kind, rng)
-
-    def close(self) -> None:
-        """Give the OpenGL contexts back."""
-        self._camera.close()
 
     def refresh(self) -> None:
         """Compute where the hand is from the joint angles alone.
@@ -95,9 +71,6 @@ class Cube(PlanningEnv):
         oracle read it.
         """
         self._mujoco.mj_kinematics(self._model, self._data)
-
-    def _restore(self, state: State) -> None:
-        self._mujoco.mj_setState(self._model, self._data, state, self._kinds)
 
     def _advance(self, action: Action) -> None:
         if self.variant == "clean":

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.envs.base import Action, Frame, PlanningEnv, Policy, State, StateField
-from saltwm.envs.mujoco_render import Camera, load_mujoco
+from saltwm.envs.base import Action, Policy, State, StateField
+from saltwm.envs.mujoco_base import MujocoEnv
 from saltwm.errors import UsageError
 
 ACTION_REPEAT = 2  # of dm_control's timestep, 0.02 s
@@ -17,7 +17,7 @@ WRIST_LIMIT = np.deg2rad(160)
 QPOS = slice(1, 3)
 
 
-class Reacher(PlanningEnv):
+class Reacher(MujocoEnv):
     """Actions are the torques of shoulder and wrist; the goal is a pair of joint angles."""
 
     name = "reacher"
@@ -34,29 +34,13 @@ class Reacher(PlanningEnv):
     max_episode_steps = 200
     ends_at_goal = False
     policies = ("random", "smooth")
+    camera = "fixed"  # above the arm
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._mujoco = load_mujoco()
-        kinds = self._mujoco.mjtState
-        # All that mj_step reads, less the applied forces, which stay zero here.
-        self._kinds = int(kinds.mjSTATE_FULLPHYSICS | kinds.mjSTATE_WARMSTART | kinds.mjSTATE_CTRL)
+    def _build(self) -> tuple[Any, Any]:
         spec = self._mujoco.MjSpec.from_file(str(_model_file()))
         spec.delete(spec.geom("target"))  # the goal is never in the picture
-        self._model = spec.compile()
-        self._data = self._mujoco.MjData(self._model)
-        self._camera = Camera(self._model, "fixed", self.render_quality)
-
-    @property
-    def renderer(self) -> str:
-        """The OpenGL that MuJoCo draws with."""
-        return self._camera.backend
-
-    def state(self) -> State:
-        """Time, angles, velocities, the solver's warm start and the last torques [9]."""
-        state = np.empty(self.state_dim)
-        self._mujoco.mj_getState(self._model, self._data, state, self._kinds)
-        return state
+        model = spec.compile()
+        return model, self._mujoco.MjData(model)
 
     def goal_distance(self, states: State, goals: State) -> NDArray[np.float64]:
         """The larger joint error over 0.05 rad; `clean` knows that a full turn of the shoulder is no error."""
@@ -66,20 +50,9 @@ class Reacher(PlanningEnv):
             error[:, 0] = (error[:, 0] + np.pi) % (2 * np.pi) - np.pi
         return np.abs(error).max(1) / ANGLE_RADIUS
 
-    def draw(self, size: int) -> Frame:
-        """The arm from above."""
-        return self._camera.draw(self._data.qpos, size)
-
     def policy(self, kind: str, rng: np.random.Generator) -> Policy:
         """Uniform torques at each step, as the benchmark's data were made, or torques that change slowly."""
         return _Smooth(rng) if kind == "smooth" else super().policy(kind, rng)
-
-    def close(self) -> None:
-        """Give the OpenGL contexts back."""
-        self._camera.close()
-
-    def _restore(self, state: State) -> None:
-        self._mujoco.mj_setState(self._model, self._data, state, self._kinds)
 
     def _advance(self, action: Action) -> None:
         self._data.ctrl[:] = action  # the model itself limits controls to +-1
