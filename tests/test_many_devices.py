@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainers import is_gone, measured_rows, pair, trainer, wait_until
+from processes import children_of, is_gone
+from trainers import measured_rows, pair, trainer, wait_until
 
 from saltwm import checkpoint, durable
 from saltwm.devices import Siblings
@@ -192,10 +193,6 @@ def two_devices(dataset, tmp_path):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         finish(process, 10)
-
-
-def children_of(pid):
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_a_killed_process_ends_the_run_with_its_name(two_devices):

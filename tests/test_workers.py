@@ -5,9 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from processes import is_gone
 
 from saltwm import workers as module
 from saltwm.errors import MismatchError
@@ -43,17 +43,13 @@ def run(pool, items):
     return [(event.kind, event.item[0], event.why) for event in events]
 
 
-def alive(pid):
-    return Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
-
-
 def test_items_are_done_by_few_processes_that_end_with_the_block(tmp_path):
     with Workers(2, writer, tmp_path) as pool:
         events = run(pool, [(str(i), "write") for i in range(6)])
         pids = {int((tmp_path / str(i)).read_text()) for i in range(6)}
         assert 1 <= len(pids) <= 2
-        assert all(alive(pid) for pid in pids)
-    assert not any(alive(pid) for pid in pids)
+        assert not any(is_gone(pid) for pid in pids)
+    assert all(is_gone(pid) for pid in pids)
     for kind in ("part", "done"):
         assert sorted(name for k, name, _ in events if k == kind) == [str(i) for i in range(6)]
 

@@ -3,7 +3,6 @@
 They are forked from a server that has torch imported already, so that starting one costs a tenth of a second.
 """
 
-import contextlib
 import itertools
 import multiprocessing
 import os
@@ -195,10 +194,3 @@ def wait_until(condition, seconds=60.0):
     while not condition():
         assert time.monotonic() < until, "waited too long"
         time.sleep(0.01)
-
-
-def is_gone(pid):
-    """Whether a process has ended; a zombie that nobody has asked about counts."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/stat") as file:
-        return file.read().rsplit(")", 1)[1].split()[0] == "Z"
-    return True

@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import group_members, wait_until_gone, workers_of
 
 from saltwm import durable
 from saltwm.data.collect import collect
@@ -37,26 +37,6 @@ def start(program, path, episodes, per_part, name="two-room"):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(program), str(path), str(episodes), str(per_part), name]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
-
-
-def group_members(group):
-    """Processes of a process group, zombies left out."""
-    members = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, found = entry.read_text().rsplit(")", 1)[1].split()[:3]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(found) == group and state != "Z":
-            members.append(int(entry.parent.name))
-    return members
-
-
-def wait_until_gone(group, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while group_members(group) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return group_members(group)
 
 
 def content(path):
@@ -142,8 +122,7 @@ def test_a_dead_worker_is_an_error_that_says_so(tmp_path, program):
     while not list(path.glob("part-*")):
         time.sleep(0.05)
         assert process.poll() is None, process.stderr.read()
-    workers = [pid for pid in group_members(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(workers[0], signal.SIGKILL)
+    os.kill(workers_of(process.pid)[0], signal.SIGKILL)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 1
     assert "a worker process died (signal SIGKILL)" in err

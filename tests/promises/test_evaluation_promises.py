@@ -7,10 +7,10 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import wait_until_gone, workers_of
 
 from saltwm.config import PROTOCOLS, CEMConfig
 from saltwm.envs import make_env
@@ -125,37 +125,6 @@ def finish(process, code=0):
     return out
 
 
-def group_members(group):
-    """Processes of a process group, zombies left out."""
-    members = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, found = entry.read_text().rsplit(")", 1)[1].split()[:3]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(found) == group and state != "Z":
-            members.append(int(entry.parent.name))
-    return members
-
-
-def workers_of(process):
-    found = []
-    for pid in group_members(process.pid):
-        try:
-            if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    return found
-
-
-def wait_until_gone(group, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while group_members(group) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return group_members(group)
-
-
 def records(results):
     return {path.parent.name: path.read_bytes() for path in sorted(results.glob("evaluations/*/episodes.jsonl"))}
 
@@ -201,12 +170,12 @@ def test_p18_a_killed_worker_is_found_at_once_and_changes_nothing(calm, dataset,
         process = start(*evaluate_words("random", dataset, tmp_path / str(number), workers=2))
         listener = Listener(process)
         for kill in range(kills):
-            while len(workers_of(process)) < 2:
+            while len(workers_of(process.pid)) < 2:
                 assert process.poll() is None, listener.lines
                 time.sleep(0.02)
             time.sleep(chance.uniform(0.0, 0.5))
             killed = time.monotonic()
-            os.kill(chance.choice(workers_of(process)), signal.SIGKILL)
+            os.kill(chance.choice(workers_of(process.pid)), signal.SIGKILL)
             while len(listener.losses()) <= kill:
                 assert time.monotonic() - killed < 5.0, "the dead worker was not found in 5 s"
                 time.sleep(0.02)
