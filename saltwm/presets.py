@@ -92,8 +92,8 @@ RECIPES: dict[tuple[str, str], Recipe] = {
     ("cpu", "two-room"): Recipe(4000, 400, _THE_PAPERS),
     ("cpu", "push-t"): Recipe(4000, 3000, _THE_PAPERS),
     ("cpu", "reacher"): Recipe(1500, 2000, _THE_PAPERS, policy="random"),
-    ("cpu", "cube"): Recipe(1500, 2000, _THE_PAPERS),
-    ("cpu", "cube-double"): Recipe(1500, 2000, _THE_PAPERS),
+    ("cpu", "cube"): Recipe(1500, 1200, _THE_PAPERS),
+    ("cpu", "cube-double"): Recipe(1500, 1200, _THE_PAPERS),
 }
 
 
