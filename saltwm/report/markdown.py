@@ -171,9 +171,15 @@ def _success(findings: Findings, rows: Sequence[PooledRow]) -> list[str]:
             table(header, lines),
             "Percent of all tasks, seeds pooled, with the Wilson interval; `over seeds` is the mean and sample "
             "deviation of the seeds' rates, as the paper prints it. Steps are those of the successes.",
-            _code(suite_commands(findings, [cell for row in shown for cell in _cells(findings, row)])),
+            *_repeated_with(suite_commands(findings, [cell for row in shown for cell in _cells(findings, row)])),
         ]
     return parts
+
+
+def _repeated_with(commands: Sequence[str]) -> list[str]:
+    """The commands, and what TRAINING_DATA stands for where one names it."""
+    meaning = "`TRAINING_DATA` is what the models were trained on; each model's card has the command that collects it."
+    return [_code(commands), *([meaning] if any("TRAINING_DATA" in command for command in commands) else [])]
 
 
 def _comparisons(findings: Findings) -> list[str]:
@@ -353,9 +359,9 @@ def suite_commands(findings: Findings, cells: Iterable[Cell]) -> list[str]:
         if e.checkpoint is not None:
             groups.setdefault((e.environment, e.protocol, str(e.planner.get("kind", "cem"))), []).append(e)
     commands = []
-    for (environment, protocol, planner), mine in groups.items():
+    for (_, protocol, planner), mine in groups.items():
         words = ["saltwm suite", *dict.fromkeys(str(tables.run_path(e)) for e in mine)]
-        words += [f"--data {_data(findings, environment)} --protocols {protocol}"]
+        words += [f"--data {_task_data(findings, mine[0])} --protocols {protocol}"]
         words += [f"--seeds {_numbers(e.seed for e in mine)} --tasks {max(e.success.n for e in mine)}"]
         if protocol == "long":
             words.append(f"--horizons {_numbers(e.horizon_blocks for e in mine)}")
@@ -368,6 +374,18 @@ def suite_commands(findings: Findings, cells: Iterable[Cell]) -> list[str]:
 def _diagnose_command(findings: Findings, run: Run) -> str:
     path = run.diagnosis.run if run.diagnosis else run.name
     return f"saltwm diagnose {path} --data {_data(findings, run.environment or '')} --out {findings.results}"
+
+
+def _task_data(findings: Findings, evaluation: Evaluation) -> str:
+    """The dataset of an evaluation's tasks; TRAINING_DATA, which the model's card says how to collect, where the
+    environment's runs were diagnosed with other, held-out data."""
+    drawn_from = {tasks.sha256: tasks.dataset_sha256 for tasks in findings.task_sets.values()
+                  if tasks.world.environment == evaluation.environment}  # fmt: skip
+    trained_on = {run.training.dataset_sha256 for run in findings.runs if run.training}
+    others = set(drawn_from.values()) - trained_on
+    if others and drawn_from.get(evaluation.tasks_sha256) in trained_on:
+        return "TRAINING_DATA"
+    return _data(findings, evaluation.environment)
 
 
 def _data(findings: Findings, environment: str) -> str:

@@ -103,7 +103,9 @@ def method_labels(cells: Iterable[Cell]) -> dict[str, str]:
         meetings: dict[tuple[Any, ...], list[Cell]] = {}
         for cell in cells:
             e = cell.evaluation
-            meetings.setdefault((e.environment, e.tasks_sha256, e.seed, labels[cell.name]), []).append(cell)
+            meetings.setdefault(
+                (e.environment, e.tasks_sha256, e.horizon_blocks, e.seed, labels[cell.name]), []
+            ).append(cell)
         ambiguous = {labels[c.name] for meeting in meetings.values() if len(meeting) > 1 for c in meeting}
         for cell in cells:
             if labels[cell.name] in ambiguous:

@@ -110,3 +110,15 @@ def test_two_runs_of_one_method_are_told_apart_by_their_runs(results, tmp_path):
 @pytest.mark.parametrize(("p", "text"), [(1.0, "1.000"), (0.04, "0.040"), (2.3e-13, "2e-13"), (4e-4, "4e-4")])
 def test_p_values_are_printed_as_people_do(p, text):
     assert p_value(p) == text
+
+
+def test_one_method_at_several_horizons_keeps_one_name(results, tmp_path):
+    shutil.copytree(results, tmp_path / "more")
+    for cell in list((tmp_path / "more" / "evaluations").iterdir()):
+        twin = cell.with_name(f"{cell.name}-h10")
+        shutil.copytree(cell, twin)
+        record = durable.read_json(twin / "evaluation.json")
+        durable.write_json(twin / "evaluation.json", record | {"horizon_blocks": 10})
+    rows = success_rows(read_cells(tmp_path / "more"))
+    assert {row.horizon_blocks for row in rows} == {5, 10}
+    assert {row.label for row in rows} == {"SALT", "Random"}
