@@ -20,10 +20,10 @@ from saltwm.errors import DamagedError, MismatchError, SaltError
 from saltwm.evaluation.chunks import TASKS_PER_CHUNK, Job, chunk_writer, read_chunk, surroundings
 from saltwm.evaluation.pictures import film
 from saltwm.evaluation.rollout import Outcome, run_tasks
-from saltwm.evaluation.statistics import wilson
 from saltwm.planning.policy import Policy
 from saltwm.progress import console, progress
 from saltwm.records import Evaluation, TaskSet, read_tasks
+from saltwm.statistics import wilson
 from saltwm.workers import Pool, Workers
 
 RETRIES = 2

@@ -13,10 +13,10 @@ from saltwm.errors import MismatchError, UsageError
 from saltwm.evaluation.cell import evaluate, evaluate_here, evaluation_workers
 from saltwm.evaluation.chunks import Job
 from saltwm.evaluation.protocols import DEFAULT_TASKS, protocol_for
-from saltwm.evaluation.statistics import write_comparisons
 from saltwm.evaluation.tasks import choose_tasks, write_tasks
 from saltwm.planning.policy import Policy
 from saltwm.records import Evaluation
+from saltwm.statistics import write_comparisons
 
 DEFAULT_FRAMESKIP = 5
 

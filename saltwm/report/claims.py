@@ -12,6 +12,7 @@ from typing import Literal
 from saltwm.records import Comparison, Diagnosis
 from saltwm.report import paper_figures, tables
 from saltwm.report.findings import Findings
+from saltwm.statistics import mcnemar
 
 Verdict = Literal["holds", "does not hold", "not shown"]
 
@@ -246,7 +247,7 @@ def _mismatch(findings: Findings) -> Iterable[Finding]:
             continue
         salt, lewm = (_mismatched(findings, names) for names in (c.cells_a, c.cells_b))
         n = sum(len(cells[name].episodes) for name in c.cells_a)
-        p = sign_test(len(lewm - salt), len(salt - lewm))
+        p = mcnemar(len(lewm - salt), len(salt - lewm))
         text = f"LeWM {len(lewm)}, SALT {len(salt)} of {n} episodes, p {tables.p_value(p)}"
         verdict: Verdict = "not shown" if p >= ALPHA else "holds" if len(lewm) > len(salt) else "does not hold"
         yield Finding(c.environment, tables.protocol_name(c), text, verdict)
@@ -260,10 +261,3 @@ def _mismatched(findings: Findings, names: Sequence[str]) -> set[tuple[int, int]
         for failure in findings.anatomies[name].failures
         if failure.kind == "mismatch"
     }
-
-
-def sign_test(only_a: int, only_b: int) -> float:
-    """Exact two-sided p that discordant pairs are a fair coin; 1 where there are none."""
-    from scipy import stats
-
-    return float(stats.binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0

@@ -11,6 +11,7 @@ from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, picture_caption
 from saltwm.report.paper_figures import PaperRate
 from saltwm.report.tables import PooledRow
+from saltwm.statistics import wilson
 
 _SMALL = (3.1, 2.5)  # inches: a quarter of the page's width
 _SHORT = (3.1, 1.75)
@@ -269,7 +270,7 @@ def pooled_anatomy(anatomies: Sequence[Anatomy]) -> Anatomy:
     """The failures of several evaluations together."""
     n = sum(one.mismatch.n for one in anatomies)
     mismatch, unflagged, unclassified = (
-        tables.wilson(sum(getattr(one, kind).successes for one in anatomies), n)
+        wilson(sum(getattr(one, kind).successes for one in anatomies), n)
         for kind in ("mismatch", "unflagged", "unclassified")
     )
     return Anatomy(mismatch, unflagged, unclassified, tuple(f for one in anatomies for f in one.failures))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltwm.config import to_plain
 from saltwm.records import Cell, Comparison, Evaluation, PlannedCell, Rate
+from saltwm.statistics import wilson
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -164,14 +165,6 @@ def _pooled(rows: Sequence[SuccessRow], cells: Sequence[Cell], mean: SeedMean | 
         median_steps_to_success=statistics.median(steps) if steps else None,
         cells=tuple(row.cell for row in rows),
     )
-
-
-def wilson(successes: int, n: int) -> Rate:
-    """A pooled rate with its 95 % Wilson interval; the records' own intervals come from the same function of scipy."""
-    from scipy import stats
-
-    interval = stats.binomtest(successes, n).proportion_ci(0.95, method="wilson")
-    return Rate(successes, n, float(interval.low), float(interval.high))
 
 
 def contests(rows: Iterable[SuccessRow]) -> list[tuple[str, list[SuccessRow]]]:

@@ -8,10 +8,10 @@ from typing import Any
 from saltwm import checkpoint, durable
 from saltwm.checkpoint import CheckpointInfo
 from saltwm.config import PROTOCOLS
-from saltwm.evaluation.statistics import over_seeds, wilson
 from saltwm.records import Cell, Rate, read_cells
 from saltwm.report.tables import ENVIRONMENT_NAMES, METHOD_NAMES, PLANNER_NAMES
 from saltwm.shipping.ship import Shipment, read_shipment
+from saltwm.statistics import over_seeds, wilson
 
 CARD_FILE = "README.md"
 WHAT = {

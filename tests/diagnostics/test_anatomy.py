@@ -8,8 +8,8 @@ from saltwm.config import read_config, to_plain, write_config
 from saltwm.diagnostics.anatomy import anatomy, dissect, paired_anatomy, write_anatomies
 from saltwm.durable import append_json_line
 from saltwm.errors import MismatchError, NonFiniteError
-from saltwm.evaluation.statistics import wilson
 from saltwm.records import Anatomy, Cell, EpisodeRecord, Evaluation, PlanRecord
+from saltwm.statistics import wilson
 
 
 def episode(task: int, *, ratio: float | None = None, success: bool = False, plans=None) -> EpisodeRecord:

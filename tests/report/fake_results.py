@@ -9,7 +9,6 @@ from PIL import Image
 from saltwm import durable
 from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, ProtocolConfig, WorldSpec, to_plain, write_config
 from saltwm.diagnostics.anatomy import write_anatomies
-from saltwm.evaluation.statistics import wilson, write_comparisons
 from saltwm.evaluation.tasks import write_tasks
 from saltwm.records import (
     Diagnosis,
@@ -23,6 +22,7 @@ from saltwm.records import (
     TaskSet,
     Training,
 )
+from saltwm.statistics import wilson, write_comparisons
 
 SKILL = {"salt": 0.94, "lewm": 0.72, "random": 0.08}
 

@@ -7,10 +7,9 @@ import pytest
 from fake_results import make_results
 
 from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, read_config, write_config
-from saltwm.evaluation.statistics import mcnemar, wilson
 from saltwm.records import Diagnosis, Probes
-from saltwm.report import paper_figures, tables
-from saltwm.report.claims import below, claims, exact_for_salt_only, sign_test, smaller
+from saltwm.report import paper_figures
+from saltwm.report.claims import below, claims, exact_for_salt_only, smaller
 from saltwm.report.findings import read_findings
 
 
@@ -96,13 +95,6 @@ def test_rules_on_their_own():
     ]
     assert exact_for_salt_only(1e-9, 0.3) == "holds"
     assert exact_for_salt_only(1e-3, 0.3) == exact_for_salt_only(1e-9, 1e-4) == "does not hold"
-
-
-def test_the_report_s_own_statistics_agree_with_the_evaluation_s():
-    for successes, n in ((0, 10), (7, 50), (150, 150)):
-        assert tables.wilson(successes, n) == wilson(successes, n)
-    for only_a, only_b in ((0, 0), (3, 9), (43, 0)):
-        assert sign_test(only_a, only_b) == mcnemar(only_a, only_b)
 
 
 def test_the_paper_s_figures_agree_with_one_another():

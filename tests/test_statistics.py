@@ -11,7 +11,8 @@ from scipy import stats
 from saltwm import durable
 from saltwm.config import from_plain, to_plain
 from saltwm.errors import DamagedError, MismatchError, NonFiniteError, UsageError
-from saltwm.evaluation.statistics import (
+from saltwm.records import Cell, Comparison, EpisodeRecord, Evaluation, read_cell
+from saltwm.statistics import (
     compare,
     comparisons,
     mcnemar,
@@ -22,7 +23,6 @@ from saltwm.evaluation.statistics import (
     wilson,
     write_comparisons,
 )
-from saltwm.records import Cell, Comparison, EpisodeRecord, Evaluation, read_cell
 
 SIMULATIONS = 10_000
 
