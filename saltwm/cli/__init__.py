@@ -7,6 +7,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from types import FrameType
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from saltwm.cli.acting import Anatomy, Diagnose, Evaluate, Play, Report, Suite
 from saltwm.cli.bench import Bench
 from saltwm.cli.data import Collect, Data
 from saltwm.cli.learning import Info, Train, Watch
-from saltwm.cli.printing import say_error
+from saltwm.cli.printing import say, say_error
 from saltwm.cli.results import Results
 from saltwm.cli.shipping import Card, Demo, Ship
 from saltwm.cli.story import Doctor, Reproduce
@@ -51,6 +52,9 @@ DESCRIPTION = "Learn state-affine latent dynamics from pixels, plan with them, a
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `saltwm` command."""
+    if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        say(f"saltwm {version('saltwm')}")
+        return
     verb: Any = tyro.cli(
         Verb, prog="saltwm", description=DESCRIPTION, args=arguments, config=(tyro.conf.OmitSubcommandPrefixes,)
     )

@@ -1,6 +1,7 @@
 """The command line as a user meets it: real processes, real exit codes, one line for each error, no traceback."""
 
 import dataclasses
+import importlib.metadata
 import json
 import os
 import signal
@@ -101,6 +102,10 @@ def test_help_is_fast_because_nothing_heavy_is_imported():
     code = f"import sys, saltwm, saltwm.cli; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert result.stdout.strip() == "[]"
+
+
+def test_version_is_that_of_the_installed_package():
+    assert saltwm("--version").stdout == f"saltwm {importlib.metadata.version('saltwm')}\n"
 
 
 def test_public_names_are_there_when_asked_for():
