@@ -196,6 +196,8 @@ def list_checkpoints(run: Path) -> list[Path]:
 def read_run(run: Path) -> RunInfo:
     """The run's description."""
     if not (run / RUN_FILE).exists():
+        if (run / "zarr.json").exists():
+            raise UsageError(f"{run}: a dataset, not a training run; see it with: saltwm data info {run}")
         raise UsageError(f"{run}: not a training run (no {RUN_FILE}); make one with: saltwm train DATASET --out {run}")
     info = read_config(RunInfo, run / RUN_FILE)
     _require_format(info.format, run)

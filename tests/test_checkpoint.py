@@ -196,6 +196,9 @@ def test_no_readable_checkpoint_is_an_error_and_no_checkpoint_a_hint(tmp_path):
         saltwm.load(tmp_path / "young")
     with pytest.raises(UsageError, match=r"not a training run \(no run.json\)"):
         saltwm.load(tmp_path)
+    (tmp_path / "zarr.json").touch()
+    with pytest.raises(UsageError, match="a dataset, not a training run; see it with: saltwm data info"):
+        saltwm.load(tmp_path)
 
 
 def test_a_checkpoint_of_another_format_is_refused(tmp_path):
