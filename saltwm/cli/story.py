@@ -86,7 +86,16 @@ class Reproduce:
         )
         runs = [home / "runs" / f"{environment}-{model}" for model in self.models()]
         for run, model in zip(runs, self.models(), strict=True):
-            yield Train(data, run, self.preset, model, steps=plan.steps)
+            yield Train(
+                data,
+                run,
+                self.preset,
+                model,
+                steps=plan.steps,
+                starts=plan.starts,
+                batch_size=plan.batch_size,
+                projections=plan.projections,
+            )
         for asked in plan.questions:
             yield Suite(
                 tuple(runs),

@@ -1,6 +1,7 @@
 """A scripted pusher for PushT: choose a pose, go round the block, push where it helps most, look again.
 
-It stands in for human demonstrations: contact-rich, goal-directed and noisy, never still.
+It stands in for human demonstrations: contact-rich, goal-directed and noisy, never still. Its pace is about theirs: two
+random poses lie 153 px and 89 degrees apart and a public episode has 106 steps, which makes 36 px and 21 degrees in 25.
 """
 
 from dataclasses import dataclass
@@ -35,9 +36,11 @@ STAND_OFF = 10.0
 """Gap between agent and block where an approach ends."""
 DETOUR_RADIUS = 105.0
 """Of the circle round the block on which the agent changes sides; no part of the T reaches it."""
-APPROACH_STEPS, PUSH_STEPS = 20, 25
+APPROACH_STEPS, PUSH_STEPS = 40, 40
 """Steps that getting to a contact and pushing there may take."""
-PATIENCE = 60
+PUSH_SPEEDS, APPROACH_SPEEDS = (0.05, 0.16), (0.12, 0.35)
+"""Lengths of actions, from which each push draws its own."""
+PATIENCE = 125
 """Steps until a target that is not reached gives way to another."""
 MARGIN = 22.0
 """Smallest distance of an aim to the window's edge."""
@@ -78,7 +81,7 @@ class Pusher:
         self.env, self.rng = env, rng
         self.target: Vector = random_state(rng) if env.goal is None else env.goal
         self.patience = PATIENCE
-        self.noise_std = rng.uniform(0.02, 0.12)
+        self.noise_std = rng.uniform(0.01, 0.06)
         self.push: _Push | None = None
 
     def __call__(self) -> Action:
@@ -143,8 +146,8 @@ class Pusher:
         return _Push(
             contact=best,
             travel=float(np.clip(travel[best], 10, 150)),
-            push_speed=self.rng.uniform(0.12, 0.4),
-            approach_speed=self.rng.uniform(0.25, 0.7),
+            push_speed=self.rng.uniform(*PUSH_SPEEDS),
+            approach_speed=self.rng.uniform(*APPROACH_SPEEDS),
             steps_left=APPROACH_STEPS,
         )
 

@@ -126,10 +126,10 @@ def test_pusher_makes_goal_directed_contact_rich_data() -> None:
     moved = np.concatenate([np.linalg.norm(b[:, 2:4] - a[:, 2:4], axis=1) for a, b in pairs])
     touching = np.concatenate([[gaps(s[None, :2], s)[0] < 1 for s in trace] for trace in states])
     assert solved.mean() < 0.05
-    assert np.median(moved) > 40
+    assert 20 < np.median(moved) < 50  # about as fast as a person
     assert touching.mean() > 0.25
     assert np.abs(actions).max() <= 1
-    assert 0.1 < np.std(actions) < 0.35
+    assert 0.05 < np.std(actions) < 0.2
 
 
 def test_pusher_gives_the_same_data_in_both_variants() -> None:
@@ -156,7 +156,7 @@ def test_pusher_brings_the_block_nearer_to_its_target() -> None:
         start = env.state()
         best = np.linalg.norm(start[2:4] - goal[2:4])
         first = best
-        for _ in range(60):
+        for _ in range(env.max_episode_steps):
             env.step(act())
             best = min(best, np.linalg.norm(env.state()[2:4] - goal[2:4]))
         nearer += best < 0.5 * first
