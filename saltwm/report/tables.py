@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltwm.config import to_plain
 from saltwm.records import Cell, Comparison, Evaluation, PlannedCell, Rate
-from saltwm.statistics import wilson
+from saltwm.statistics import over_seeds, wilson
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -128,8 +128,8 @@ def seed_means(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell] = ()) 
     for label in dict.fromkeys(row.label for row in rows):
         mine = [row for row in rows if row.label == label]
         missing = tuple(seed for seed in everyone if seed not in {row.seed for row in mine})
-        rates = [row.percent for row in mine]
-        mean, std = (None, None) if missing else (statistics.fmean(rates), statistics.stdev(rates))
+        spread = None if missing else over_seeds([row.percent for row in mine])
+        mean, std = (spread.mean, spread.std) if spread else (None, None)
         means.append(SeedMean(label, mine[0].method, tuple(row.seed for row in mine), missing, mean, std))
     return means
 
