@@ -38,6 +38,13 @@ def test_all_environments_share_their_results_and_nothing_else(tmp_path):
     assert any(f"--out {tmp_path}/reacher/data" in verb for verb in verbs)
 
 
+def test_both_models_are_trained_alike(tmp_path):
+    everything = Reproduce("all", tmp_path)
+    for name in everything.environments():
+        salt, lewm = (verb for verb in spelled(everything, name) if " train " in verb)
+        assert lewm.replace(" --model lewm", "").replace(f"{name}-lewm", f"{name}-salt") == salt
+
+
 def test_what_is_made_of_everything_comes_last(tmp_path):
     closing = [spell(verb) for verb in Reproduce("all", tmp_path).closing()]
     results = tmp_path / "results"
