@@ -92,6 +92,8 @@ def train(
     check_options(config)
     fabric = make_fabric(devices, config.train.precision)
     windows = make_windows(config, dataset)
+    if not len(windows.validation):
+        raise UsageError(f"{dataset.path}: no window is held out for validation; collect more episodes")
     total_steps = count_steps(config, len(windows.train), fabric.world_size)
     if fabric.global_rank != 0:
         with together(fabric, devices):
@@ -275,7 +277,10 @@ def count_steps(config: RunConfig, windows: int, processes: int = 1) -> int:
         raise UsageError(f"{windows} training windows are fewer than one batch of {batch_size}; collect more")
     if config.train.steps is not None:
         return config.train.steps
-    return int(config.train.epochs * (windows // batch_size))
+    steps = int(config.train.epochs * (windows // batch_size))
+    if steps < 1:
+        raise UsageError(f"--epochs {config.train.epochs}: less than one step; an epoch has {windows // batch_size}")
+    return steps
 
 
 def learning_rate(config: RunConfig, step: int, total_steps: int) -> float:

@@ -177,6 +177,23 @@ def test_a_value_that_no_run_can_have_is_refused_before_anything_is_written(data
     assert not verb.out.exists()
 
 
+def test_nothing_held_out_is_refused_before_anything_is_written(tiny, dataset, tmp_path):
+    with pytest.raises(UsageError, match="no window is held out"):
+        train(change(tiny, validation_fraction=0.0), dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("options", [{"modes": 0}, {"spectral": False}])
+def test_options_of_salt_are_refused_for_lewm(dataset, tmp_path, options):
+    with pytest.raises(UsageError, match="leave them out for --model lewm"):
+        Train(dataset.path, tmp_path / "run", model="lewm", **options).config()
+
+
+def test_steps_and_epochs_together_are_refused(dataset, tmp_path):
+    with pytest.raises(UsageError, match="give one"):
+        Train(dataset.path, tmp_path / "run", steps=10, epochs=2.0).config()
+
+
 def test_a_window_has_a_frame_more_for_every_start_more(tiny, dataset):
     config = dataclasses.replace(tiny, objective=dataclasses.replace(tiny.objective, starts=4))
     short, long = make_windows(tiny, dataset), make_windows(config, dataset)
@@ -190,6 +207,8 @@ def test_epochs_count_whole_batches(tiny):
     assert count_steps(config, 105) == 25
     with pytest.raises(UsageError, match="fewer than one batch"):
         count_steps(config, 9)
+    with pytest.raises(UsageError, match=r"--epochs 0.05: less than one step; an epoch has 10"):
+        count_steps(change(tiny, steps=None, epochs=0.05, batch_size=10), 105)
 
 
 def test_action_scaling_comes_from_the_data(tiny, dataset):

@@ -9,6 +9,7 @@ import tyro
 
 from saltwm.cli.printing import show
 from saltwm.config import ModelName, ObjectiveName, RunConfig
+from saltwm.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,10 @@ class Train:
         """The preset with this command's options."""
         from saltwm.presets import run_config
 
+        if self.model == "lewm" and (self.modes is not None or not self.spectral):
+            raise UsageError("--modes and --no-spectral are about SALT's transition; leave them out for --model lewm")
+        if self.epochs is not None and self.steps is not None:
+            raise UsageError(f"--steps {self.steps} and --epochs {self.epochs} both say how long; give one")
         base = run_config(self.preset, self.model, self.objective)
         encoder = _replace(base.model.encoder, channels=self.channels)
         model = _replace(base.model, latent_dim=self.latent_dim, encoder=encoder)
