@@ -7,7 +7,8 @@ import pytest
 
 from saltwm.records import read_cells
 
-DOCS = Path(__file__).parents[2] / "docs" / "evaluation.md"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs" / "evaluation.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
 
 
@@ -30,5 +31,12 @@ def test_the_example_runs_and_its_method_is_in_the_records(folder, monkeypatch, 
     assert found[method].success.n == 20
 
 
+def test_the_adapter_s_example_gives_a_cost_per_candidate(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    names = {}
+    exec(compile(BLOCKS[2], str(DOCS), "exec"), names)
+    assert names["costs"].shape == (1, 300)
+
+
 def test_the_page_has_no_other_code():
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 3
