@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from saltwm.cli.printing import next_command, print_results, say, show
+from saltwm.cli.printing import command_line, next_command, print_results, say, show
 from saltwm.config import ProtocolName, to_plain
 
 PlannerName = Literal["cem", "gauss-newton", "icem", "mppi", "gradient"]
@@ -76,9 +76,9 @@ class Evaluate:
             return
         print_results(self.out)
         if self.run_ == "random":
-            next_command(f"saltwm report {self.out} --out report")
+            next_command(command_line("saltwm", "report", self.out, "--out", "report"))
         else:
-            next_command(f"saltwm diagnose {self.run_} --data {self.data} --out {self.out}")
+            next_command(command_line("saltwm", "diagnose", self.run_, "--data", self.data, "--out", self.out))
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Suite:
     workers: int = 2
     """Processes."""
     ray: str | None = None
-    """HOST:PORT of a Ray cluster's head: the processes run there, with a CPU each (pip install saltwm[ray])."""
+    """HOST:PORT of a Ray cluster's head: the processes run there, with a CPU each (needs the extra `ray`)."""
     pictures: int = 4
     """Episodes to film per cell."""
     json: bool = False
@@ -136,7 +136,7 @@ class Suite:
             print(json.dumps({"rows": json_rows(cells), "means": json_means(cells, read_plan(self.out))}))
             return
         print_results(self.out)
-        next_command(f"saltwm report {self.out} --out report")
+        next_command(command_line("saltwm", "report", self.out, "--out", "report"))
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,63 @@ class Diagnose:
             "state read linearly from z (R2)": {probe.field: round(probe.r2, 3) for probe in probes.fields},
             "rank correlation of cost and true distance": probes.cost_order,
         }
-        show(False, summary, f"saltwm report {self.out} --out report")
+        show(False, summary, command_line("saltwm", "report", self.out, "--out", "report"))
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Draw open-loop predictions with a decoder fitted afterwards (App. C.5): for looking, never for planning."""
+
+    run_: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(name="run")]
+    """Run or checkpoint directory; its model is left as it is."""
+    data: Path
+    """Dataset: training episodes fit the decoder, held-out ones are drawn; of a held-out dataset, one half each."""
+    out: Path = Path("results")
+    """Results directory."""
+    decoder: Literal["small", "paper"] = "small"
+    """small: transposed convolutions, minutes on a core; paper: cross-attention in 16 px patches, for a GPU."""
+    steps: int | None = None
+    """Of the decoder's fit; 1000 for small, 30000 for paper."""
+    episodes: int = 3
+    """Episodes to draw."""
+    frames: int = 10_000
+    """Frames to fit the decoder on, held in memory; fewer if there are not as many."""
+    seed: int = 0
+    """Seed of the decoder and of the choice of episodes."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> None:
+        """Fit, draw and print."""
+        from saltwm.data.store import Dataset
+        from saltwm.diagnostics.decode import decode_run
+
+        dataset = Dataset.open(self.data, verify="sizes")
+        found = decode_run(
+            self.run_,
+            dataset,
+            self.out,
+            decoder=self.decoder,
+            steps=self.steps,
+            episodes=self.episodes,
+            frames=self.frames,
+            seed=self.seed,
+        )
+        record = found.record
+        if self.json:
+            print(json.dumps(to_plain(record)))
+            return
+        first, last = record.times[record.context], record.times[-1]
+        summary = {
+            "picture": str(found.picture),
+            "decoder": f"{record.decoder}, {record.steps} steps on {record.frames} frames",
+            f"pixel error on {record.stretches} held-out stretches": "mean squared, pixels in 0 .. 1",
+            "  of the mean picture": sum(record.mean_mse) / len(record.mean_mse),
+            "  of decoded true frames": sum(record.true_mse) / len(record.true_mse),
+            f"  of decoded predictions, t = {first} and {last}": (record.predicted_mse[0], record.predicted_mse[-1]),
+            "decoder draws better than the mean picture": record.tells_frames_apart,
+        }
+        show(False, summary, command_line("saltwm", "report", self.out, "--out", "report"))
 
 
 @dataclass(frozen=True)
