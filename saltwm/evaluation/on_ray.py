@@ -194,7 +194,7 @@ def _import_ray() -> ModuleType:
     try:
         import ray
     except ImportError as error:
-        raise UsageError("--ray needs the package ray; in the checkout: pip install -c constraints.txt -e '.[ray]'") from error
+        raise UsageError("--ray: no ray; in the checkout: pip install -c constraints.txt -e '.[ray]'") from error
     return ray
 
 
