@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from saltwm.cli.printing import show
+from saltwm.cli.printing import command_line, show
 from saltwm.config import RenderQuality, Variant
 
 
@@ -68,8 +68,10 @@ class Collect:
     def _next(self) -> str:
         run = f"runs/{self.environment}-salt"
         if self.held_out:
-            return f"saltwm evaluate {run} --data {self.out} --protocol clean --out results"
-        return f"saltwm train {self.out} --preset quick --out {run}"
+            return command_line(
+                "saltwm", "evaluate", run, "--data", self.out, "--protocol", "clean", "--out", "results"
+            )
+        return command_line("saltwm", "train", self.out, "--preset", "quick", "--out", run)
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class DataImport:
 
         dataset = import_hdf5(self.file, self.env, self.out, self.image_size, self.episodes)
         summary = {"dataset": str(self.out), "episodes": len(dataset.lengths), "sha256": dataset.sha256}
-        show(self.json, summary, f"saltwm data preview {self.out}")
+        show(self.json, summary, command_line("saltwm", "data", "preview", self.out))
 
 
 @dataclass(frozen=True)

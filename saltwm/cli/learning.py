@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from saltwm.cli.printing import show
+from saltwm.cli.printing import command_line, show
 from saltwm.config import ModelName, ObjectiveName, RunConfig
 from saltwm.errors import UsageError
 
@@ -91,7 +91,9 @@ class Train:
         show(
             self.json,
             dataclasses.asdict(result),
-            f"saltwm evaluate {self.out} --data {self.dataset} --protocol clean --out results",
+            command_line(
+                "saltwm", "evaluate", self.out, "--data", self.dataset, "--protocol", "clean", "--out", "results"
+            ),
         )
 
     def config(self) -> RunConfig:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,15 @@ import tyro
 
 
 def say(message: Any) -> None:
-    """Print to standard output with rich."""
-    from rich.console import Console
+    """Print to standard output with rich; text as it is, so that what is copied is what was meant.
 
-    Console(highlight=False).print(message)
+    Brackets and colons are no markup, and a long line is left to the terminal: it puts no line break into it.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(message, soft_wrap=isinstance(message, str | Text))
 
 
 def say_error(message: str) -> None:
@@ -21,9 +27,21 @@ def say_error(message: str) -> None:
     print(f"saltwm: {message}", file=sys.stderr)
 
 
+def command_line(*words: object) -> str:
+    """The words as one line that a shell takes apart again as they are."""
+    return shlex.join(map(str, words))
+
+
 def next_command(command: str) -> None:
     """Say what to run next."""
     say(f"next: {command}")
+
+
+def announce(command: str) -> None:
+    """Show a command that is about to run, as a person would have typed it."""
+    from rich.text import Text
+
+    say(Text(f"\n$ {command}", style="bold"))
 
 
 def show(as_json: bool, result: dict[str, Any], next_is: str | None = None) -> None:
@@ -59,20 +77,20 @@ def readable(value: Any) -> str:
 
 def spell(verb: Any) -> str:
     """The command line that a verb stands for, options at their defaults left out."""
-    words = ["saltwm", type(verb).__name__.lower()]
+    words: list[object] = ["saltwm", type(verb).__name__.lower()]
     for field in dataclasses.fields(verb):
         value = getattr(verb, field.name)
-        spelt = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        values = value if isinstance(value, tuple) else (value,)
         name = field.name.rstrip("_").replace("_", "-")
         if tyro.conf.Positional in getattr(field.type, "__metadata__", ()):
-            words.append(spelt)
+            words += values
         elif value == field.default:
             continue
         elif isinstance(value, bool):
             words.append(f"--{name}" if value else f"--no-{name}")
         else:
-            words.append(f"--{name} {spelt}")
-    return " ".join(words)
+            words += [f"--{name}", *values]
+    return command_line(*words)
 
 
 def print_results(results: Path) -> None:

@@ -11,7 +11,7 @@ import tyro
 
 from saltwm.cli.acting import PlannerName, Suite
 from saltwm.cli.learning import Train
-from saltwm.cli.printing import next_command, say, show, spell
+from saltwm.cli.printing import command_line, next_command, say, show, spell
 from saltwm.config import PROTOCOLS, ModelName, ProtocolName, RunConfig
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Ship:
             "recipe_of_the_data": "known" if shipment.data else "not at hand; name the training dataset with --data",
         }
         held_out = self.out.parent / f"{read_info(self.out).world.environment}-data"
-        show(self.json, summary, f"saltwm evaluate {self.out} --data {held_out} --protocol clean --out results")
+        show(self.json, summary, _evaluation(self.out, held_out))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Card:
     def run(self) -> None:
         """Write and print where."""
         card = _write_card(self.checkpoint, self.results)
-        show(self.json, {"card": str(card)}, f"saltwm info {self.checkpoint}")
+        show(self.json, {"card": str(card)}, command_line("saltwm", "info", self.checkpoint))
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class Demo:
         from saltwm.shipping.demo import demonstrate
 
         shown = demonstrate(item, self.task, self.out / item.checkpoint.name)
-        evaluate = f"saltwm evaluate {item.checkpoint} --data {item.data} --protocol clean --out results"
-        show(self.json, dataclasses.asdict(shown) if self.json else _in_words(shown), evaluate)
+        result = dataclasses.asdict(shown) if self.json else _in_words(shown)
+        show(self.json, result, _evaluation(item.checkpoint, item.data))
 
     def _show_all(self, items: "list[Item]") -> None:
         """Each that can be drawn here; a machine without OpenGL still sees Two-Room and PushT."""
@@ -162,6 +162,11 @@ def _in_words(shown: "Demonstrated") -> dict[str, Any]:
         "strip": shown.strip,
         "seconds": round(shown.seconds, 1),
     }
+
+
+def _evaluation(checkpoint: Path, held_out: Path) -> str:
+    """What evaluates a shipped checkpoint on held-out data."""
+    return command_line("saltwm", "evaluate", checkpoint, "--data", held_out, "--protocol", "clean", "--out", "results")
 
 
 def _near(path: Path) -> Path:

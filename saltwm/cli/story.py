@@ -15,7 +15,7 @@ from saltwm import durable
 from saltwm.cli.acting import Anatomy, Diagnose, Report, Suite
 from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
-from saltwm.cli.printing import next_command, print_results, say, spell
+from saltwm.cli.printing import announce, next_command, print_results, say, spell
 from saltwm.cli.results import Results
 from saltwm.config import ModelName, to_plain
 from saltwm.records import Stage, read_stages
@@ -41,11 +41,11 @@ class Reproduce:
         """The verbs one after another; each can be run by hand as printed."""
         for environment in self.environments():
             for verb in self.verbs(environment):
-                say(f"\n[bold]$ {spell(verb)}[/bold]")
+                announce(spell(verb))
                 with timed(self.results, environment, spell(verb)):
                     verb.run()
         for verb in self.closing():
-            say(f"\n[bold]$ {spell(verb)}[/bold]")
+            announce(spell(verb))
             verb.run()
         print_results(self.results)
         next_command(f"open {self.out / 'report' / 'index.html'} in a browser")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from saltwm.cli.printing import show
+from saltwm.cli.printing import command_line, show
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,9 @@ class ImportWeights:
         show(
             self.json,
             {"run": str(self.out), "model": imported.model, "tensors": f"{imported.tensors} of {imported.tensors}"},
-            f"saltwm evaluate {self.out} --data {self.data} --protocol paper --out results",
+            command_line(
+                "saltwm", "evaluate", self.out, "--data", self.data, "--protocol", "paper", "--out", "results"
+            ),
         )
 
 

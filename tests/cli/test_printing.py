@@ -1,0 +1,51 @@
+"""What is printed can be copied: a command is one line, its words arrive at the shell as they were meant."""
+
+import io
+import shlex
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from saltwm.cli.acting import Suite
+from saltwm.cli.printing import announce, command_line, next_command, say, show, spell
+
+ODD = Path("/somewhere/with spaces/and [bold]brackets[/bold] :smile:") / ("long" * 60) / "it's $HOME"
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+
+
+def printed(work) -> str:
+    stream = io.StringIO()
+    with redirect_stdout(stream):
+        work()
+    return stream.getvalue()
+
+
+def test_the_next_command_is_one_line_whose_words_are_those_that_were_meant():
+    out = printed(lambda: next_command(command_line("saltwm", "report", ODD, "--out", "report")))
+    (line,) = out.splitlines()
+    assert shlex.split(line.removeprefix("next: ")) == ["saltwm", "report", str(ODD), "--out", "report"]
+
+
+def test_an_announced_verb_is_one_line_that_spells_it():
+    verb = Suite((ODD, Path("b")), (Path("data c"),), seeds=(1, 2))
+    empty, line = printed(lambda: announce(spell(verb))).splitlines()
+    assert empty == ""
+    words = ["saltwm", "suite", str(ODD), "b", "--data", "data c", "--seeds", "1", "2"]
+    assert shlex.split(line.removeprefix("$ ")) == words
+
+
+def test_an_ordinary_command_has_no_quotes():
+    assert spell(Suite((Path("runs/a"),), (Path("d"),), seeds=(1, 2))) == "saltwm suite runs/a --data d --seeds 1 2"
+
+
+def test_brackets_are_text_in_results_and_tables_too():
+    table = Table(box=None, show_header=False)
+    table.add_row("pip install saltwm[ray]")
+    assert "saltwm[ray]" in printed(lambda: say(table))
+    assert "runs/[red]x" in printed(lambda: show(False, {"run": "runs/[red]x"}, "saltwm info"))
