@@ -4,14 +4,16 @@ Nothing here depends on a clock or a machine, so the same records give the same 
 """
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from saltwm import durable
 from saltwm.errors import MismatchError, UsageError
-from saltwm.records import Cell, Diagnosis, Evaluation
+from saltwm.records import Cell, Diagnosis
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import Claim, claims, comparison_order
+from saltwm.report.commands import AGAIN, HOW_TO_COMPARE, evaluation_commands
 from saltwm.report.findings import Findings, Run, read_findings
 from saltwm.report.tables import PooledRow
 
@@ -50,7 +52,8 @@ def _texts(results: Path, out: Path, readme: Path | None) -> list[tuple[Path, st
 
 
 def _command(results: Path, out: Path, readme: Path | None) -> str:
-    return f"saltwm results {results} --out {out}" + (f" --readme {readme}" if readme else "")
+    words = ["saltwm", "results", results, "--out", out, *(["--readme", readme] if readme else [])]
+    return shlex.join(map(str, words))
 
 
 def with_table(text: str, table: str, path: Path) -> str:
@@ -72,7 +75,7 @@ def document(findings: Findings, command: str) -> str:
         "# Results",
         f"Made from the records in `{findings.results}` by `{command}`, not by hand; its `--check` says whether this "
         f"is up to date. Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %; a difference is claimed "
-        "only where the exact paired test has p < 0.05, uncorrected for the number of tests.",
+        "only where the exact paired test has p < 0.05, uncorrected for the number of tests. " + HOW_TO_COMPARE,
         *(f"> Unfinished: {_escaped(note)}" for note in findings.unfinished),
         *_claims(claims(findings)),
         *_success(findings, rows),
@@ -171,15 +174,9 @@ def _success(findings: Findings, rows: Sequence[PooledRow]) -> list[str]:
             table(header, lines),
             "Percent of all tasks, seeds pooled, with the Wilson interval; `over seeds` is the mean and sample "
             "deviation of the seeds' rates, as the paper prints it. Steps are those of the successes.",
-            *_repeated_with(suite_commands(findings, [cell for row in shown for cell in _cells(findings, row)])),
+            _code(evaluation_commands(findings.results, [cell for row in shown for cell in _cells(findings, row)])),
         ]
     return parts
-
-
-def _repeated_with(commands: Sequence[str]) -> list[str]:
-    """The commands, and what TRAINING_DATA stands for where one names it."""
-    meaning = "`TRAINING_DATA` is what the models were trained on; each model's card has the command that collects it."
-    return [_code(commands), *([meaning] if any("TRAINING_DATA" in command for command in commands) else [])]
 
 
 def _comparisons(findings: Findings) -> list[str]:
@@ -245,7 +242,7 @@ def _errors(findings: Findings) -> list[str]:
         "Errors relative to the spread of the model's own latents, on held-out episodes; norm is the geometric mean of "
         "the spectral norm of Phi_{0->k}; spread of Jacobian is how much its largest singular value varies over "
         "states, relative to its mean, for fixed actions.",
-        _code([_diagnose_command(findings, run) for run, _ in runs]),
+        _code([_diagnose_command(run) for run, _ in runs]),
     ]
 
 
@@ -351,51 +348,10 @@ def _stages(findings: Findings) -> list[str]:
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
-def suite_commands(findings: Findings, cells: Iterable[Cell]) -> list[str]:
-    """One command per environment, protocol and planner that evaluates these cells again."""
-    groups: dict[tuple[str, str, str], list[Evaluation]] = {}
-    for cell in cells:
-        e = cell.evaluation
-        if e.checkpoint is not None:
-            groups.setdefault((e.environment, e.protocol, str(e.planner.get("kind", "cem"))), []).append(e)
-    commands = []
-    for (_, protocol, planner), mine in groups.items():
-        words = ["saltwm suite", *dict.fromkeys(str(tables.run_path(e)) for e in mine)]
-        words += [f"--data {_task_data(findings, mine[0])} --protocols {protocol}"]
-        words += [f"--seeds {_numbers(e.seed for e in mine)} --tasks {max(e.success.n for e in mine)}"]
-        if protocol == "long":
-            words.append(f"--horizons {_numbers(e.horizon_blocks for e in mine)}")
-        if planner != "cem":
-            words.append(f"--planners {planner}")
-        commands.append(" ".join([*words, f"--out {findings.results}"]))
-    return commands
-
-
-def _diagnose_command(findings: Findings, run: Run) -> str:
+def _diagnose_command(run: Run) -> str:
     path = run.diagnosis.run if run.diagnosis else run.name
-    return f"saltwm diagnose {path} --data {_data(findings, run.environment or '')} --out {findings.results}"
-
-
-def _task_data(findings: Findings, evaluation: Evaluation) -> str:
-    """The dataset of an evaluation's tasks; TRAINING_DATA, which the model's card says how to collect, where the
-    environment's runs were diagnosed with other, held-out data."""
-    drawn_from = {tasks.sha256: tasks.dataset_sha256 for tasks in findings.task_sets.values()
-                  if tasks.world.environment == evaluation.environment}  # fmt: skip
-    trained_on = {run.training.dataset_sha256 for run in findings.runs if run.training}
-    others = set(drawn_from.values()) - trained_on
-    if others and drawn_from.get(evaluation.tasks_sha256) in trained_on:
-        return "TRAINING_DATA"
-    return _data(findings, evaluation.environment)
-
-
-def _data(findings: Findings, environment: str) -> str:
-    """The dataset that the environment's runs were diagnosed with; DATA where no record says."""
-    known = [run.training.data for run in findings.runs if run.training and run.environment == environment]
-    return known[0] if known else "DATA"
-
-
-def _numbers(values: Iterable[int]) -> str:
-    return " ".join(map(str, sorted(set(values))))
+    data = run.training.data if run.training else "DATA"
+    return shlex.join(["saltwm", "diagnose", path, "--data", data, "--out", str(AGAIN)])
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

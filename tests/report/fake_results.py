@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from saltwm import durable
-from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, ProtocolConfig, WorldSpec, to_plain, write_config
+from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, CEMConfig, ProtocolConfig, WorldSpec, to_plain, write_config
 from saltwm.diagnostics.anatomy import write_anatomies
 from saltwm.evaluation.tasks import write_tasks
 from saltwm.records import (
@@ -112,7 +112,7 @@ def make_cell(root: Path, name: str, tasks: TaskSet, tasks_file: str, method: st
         method=method,
         protocol=tasks.protocol.name,
         horizon_blocks=tasks.protocol.horizon_blocks,
-        planner={"kind": "cem", "candidates": 300, "iterations": 30, "elites": 30} if learnt else {},
+        planner=to_plain(CEMConfig()) if learnt else {},
         tasks_file=tasks_file,
         tasks_sha256=tasks.sha256,
         checkpoint=f"runs/{tasks.world.environment}-{method}/checkpoints/step-000200" if learnt else None,
