@@ -17,7 +17,7 @@ from scipy import stats
 from saltwm import durable
 from saltwm.config import to_plain
 from saltwm.errors import MismatchError, NonFiniteError, UsageError
-from saltwm.records import Cell, Comparison, Rate, read_cells
+from saltwm.records import Cell, Comparison, Evaluation, Rate, read_cells
 from saltwm.rng import stream
 
 CONFIDENCE = 0.95
@@ -152,18 +152,21 @@ def compare(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> Comparison:
     )
 
 
+def method_key(evaluation: Evaluation) -> tuple[str, str, str]:
+    """What makes a method: its name, its weights, wherever they lie, and its planner. Two runs of SALT are two."""
+    return evaluation.method, evaluation.checkpoint_sha256 or "", durable.sha256_json(evaluation.planner)
+
+
 def comparisons(cells: Iterable[Cell], seed: int = 0) -> list[Comparison]:
     """Every pair of methods that met the same task sets, seeds pooled; SALT stands before LeWM, LeWM before random."""
     contests: dict[tuple[str, str, int], dict[tuple[str, ...], list[Cell]]] = {}
     for cell in cells:
         e = cell.evaluation
-        # A method is a model, its weights and its planner: two runs of SALT are two methods.
-        method = (e.method, e.checkpoint or "", durable.sha256_json(e.planner))
-        contests.setdefault((e.environment, e.protocol, e.horizon_blocks), {}).setdefault(method, []).append(cell)
+        methods = contests.setdefault((e.environment, e.protocol, e.horizon_blocks), {})
+        methods.setdefault(method_key(e), []).append(cell)
     found = []
     for contest in sorted(contests):
-        methods = sorted(contests[contest].items(), key=lambda item: (_rank(item[0][0]), item[0]))
-        for (_, a), (_, b) in itertools.combinations(methods, 2):
+        for a, b in itertools.combinations(sorted(contests[contest].values(), key=_place), 2):
             shared = {c.evaluation.tasks_sha256 for c in a} & {c.evaluation.tasks_sha256 for c in b}
             if shared:
                 in_a, in_b = ([c for c in side if c.evaluation.tasks_sha256 in shared] for side in (a, b))
@@ -207,6 +210,12 @@ def _check_counts(successes: int, n: int) -> None:
 
 def _rank(method: str) -> int:
     return _YARDSTICKS.index(method) if method in _YARDSTICKS else -1
+
+
+def _place(cells: Sequence[Cell]) -> tuple[object, ...]:
+    """A method's place among others: yardsticks last, then by name and by run."""
+    e = cells[0].evaluation
+    return _rank(e.method), e.method, e.checkpoint or "", method_key(e)
 
 
 def _by_task_set(cells: Sequence[Cell]) -> list[Cell]:

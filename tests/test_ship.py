@@ -212,8 +212,8 @@ def test_a_crash_leaves_a_whole_shipment_or_none(run, tmp_path, monkeypatch):
 # --- the card -------------------------------------------------------------------------------------------------------
 
 
-def cell(method, seed, successes, sha256, n=50, protocol="paper"):
-    planner = {"kind": "cem"} if sha256 else {}
+def cell(method, seed, successes, sha256, n=50, protocol="paper", **settings):
+    planner = {"kind": "cem"} | settings if sha256 else {}
     evaluation = Evaluation(
         "two-room", method, protocol, 5, planner, "tasks.json", f"tasks-{protocol}-{seed}", None, sha256, seed,
         Rate(successes, n, 0.0, 1.0), None, 1.0,
@@ -231,6 +231,21 @@ def test_rates_are_pooled_over_seeds_with_the_random_policy_of_the_same_tasks(sh
     assert rate.pooled.low == pytest.approx(0.8415, abs=1e-3)  # Wilson, 135 of 150
     assert (rate.random.successes, rate.random.n) == (30, 150)
     assert not rate.before_rounding
+
+
+def test_another_name_or_planner_is_another_row_and_another_checkpoint_none(shipped):
+    mine = durable.sha256(shipped / durable.MANIFEST)
+    cells = [cell("salt", 1, 45, mine), cell("mu-0.5", 1, 10, mine), cell("salt", 2, 20, mine, candidates=7)]
+    rates = measured(shipped, [*cells, cell("salt", 3, 50, "the weights that were here before")])
+    counted = sorted((rate.method, rate.seeds, rate.pooled.successes, rate.cells) for rate in rates)
+    assert counted == [
+        ("mu-0.5", (1,), 10, ("mu-0.5-paper-1",)),
+        ("salt", (1,), 45, ("salt-paper-1",)),
+        ("salt", (2,), 20, ("salt-paper-2",)),
+    ]
+    text = card_text(checkpoint.card(shipped), checkpoint.read_info(shipped), read_shipment(shipped), rates, [])
+    assert "| paper, H=5 | CEM (mu-0.5) | 10/50 |" in text
+    assert "| paper, H=5 | CEM | 45/50 |" in text
 
 
 def test_rates_of_the_unrounded_weights_are_said_to_be_so(shipped):

@@ -2,22 +2,25 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from saltwm.cli.acting import PlannerName, Suite
+from saltwm import durable
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import command_line, next_command, say, show, spell
-from saltwm.config import PROTOCOLS, ModelName, ProtocolName, RunConfig
+from saltwm.config import ModelName, RunConfig
 
 if TYPE_CHECKING:
-    from saltwm.shipping.card import Measured
+    from saltwm.records import Cell
     from saltwm.shipping.demo import Demo as Demonstrated
     from saltwm.shipping.shelf import Item
+
+SHIPPED = Path("checkpoints")
+"""Where shipped models are by custom."""
 
 
 @dataclass(frozen=True)
@@ -179,14 +182,20 @@ def _near(path: Path) -> Path:
 
 def _write_card(checkpoint: Path, results: Path | None) -> Path:
     from saltwm.records import read_cells
+    from saltwm.report.commands import evaluation_commands
     from saltwm.shipping.card import measured, write_card
 
-    rates = [] if results is None else measured(checkpoint, read_cells(results))
-    return write_card(checkpoint, _commands(checkpoint, rates), results)
+    cells = () if results is None else read_cells(results)
+    rates = measured(checkpoint, cells)
+    shown = {name for rate in rates for name in rate.cells}
+    commands = _making(checkpoint)
+    if results is not None:
+        commands += evaluation_commands(results, [_named(cell, checkpoint) for cell in cells if cell.name in shown])
+    return write_card(checkpoint, commands, rates)
 
 
-def _commands(checkpoint: Path, rates: "Sequence[Measured]") -> list[str]:
-    """What repeats a shipped checkpoint and its rates: collect, train, ship, evaluate."""
+def _making(checkpoint: Path) -> list[str]:
+    """What makes a shipped checkpoint again: collect, train, ship."""
     from saltwm.checkpoint import read_info
     from saltwm.data.parts import resume_command
     from saltwm.shipping.ship import read_shipment
@@ -194,21 +203,20 @@ def _commands(checkpoint: Path, rates: "Sequence[Measured]") -> list[str]:
     info, shipment = read_info(checkpoint), read_shipment(checkpoint)
     environment = info.world.environment
     data, run = Path("data") / environment, Path("runs") / checkpoint.name
-    shipped, held_out = Path("checkpoints") / checkpoint.name, Path("checkpoints") / f"{environment}-data"
     learnt = spelled_training(info.run, data, run)
     return [
         *([resume_command(data, shipment.data)] if shipment.data else []),
         spell(learnt) if learnt else "# trained with values that no option of saltwm train has; see checkpoint.json",
-        spell(Ship(run, shipped, shipment.precision)),
-        *(spell(_asked(rate, shipped, held_out)) for rate in rates),
+        spell(Ship(run, SHIPPED / checkpoint.name, shipment.precision)),
     ]
 
 
-def _asked(rate: "Measured", shipped: Path, held_out: Path) -> Suite:
-    """The evaluations behind a row of the card."""
-    protocol, planner = cast(ProtocolName, rate.protocol), cast(PlannerName, rate.planner)
-    horizons = () if PROTOCOLS[protocol].horizon_blocks == rate.horizon_blocks else (rate.horizon_blocks,)
-    return Suite((shipped,), (held_out,), Path("results"), (protocol,), horizons, rate.seeds, (planner,), rate.tasks)
+def _named(cell: "Cell", checkpoint: Path) -> "Cell":
+    """The cell with these weights called by the name that they are shipped under; others as they are."""
+    if cell.evaluation.checkpoint_sha256 != durable.sha256(checkpoint / durable.MANIFEST):
+        return cell
+    shipped = str(SHIPPED / checkpoint.name)
+    return dataclasses.replace(cell, evaluation=dataclasses.replace(cell.evaluation, checkpoint=shipped))
 
 
 _OPTIONS: dict[str, Callable[[RunConfig], Any]] = {

@@ -8,10 +8,11 @@ from typing import Any
 from saltwm import checkpoint, durable
 from saltwm.checkpoint import CheckpointInfo
 from saltwm.config import PROTOCOLS
-from saltwm.records import Cell, Rate, read_cells
-from saltwm.report.tables import ENVIRONMENT_NAMES, METHOD_NAMES, PLANNER_NAMES
+from saltwm.records import Cell, Rate
+from saltwm.report.commands import HOW_TO_COMPARE
+from saltwm.report.tables import METHOD_NAMES, PLANNER_NAMES, environment_name
 from saltwm.shipping.ship import Shipment, read_shipment
-from saltwm.statistics import over_seeds, wilson
+from saltwm.statistics import method_key, over_seeds, wilson
 
 CARD_FILE = "README.md"
 WHAT = {
@@ -22,11 +23,12 @@ WHAT = {
 
 @dataclass(frozen=True)
 class Measured:
-    """The model under one protocol, horizon and planner; the seeds of the evaluations are pooled."""
+    """The model under one protocol, horizon, planner and name; the seeds of the evaluations are pooled."""
 
     protocol: str
     horizon_blocks: int
     planner: str
+    method: str
     seeds: tuple[int, ...]
     tasks: int
     """Per seed."""
@@ -38,12 +40,13 @@ class Measured:
     """The random policy on the same tasks."""
     before_rounding: bool
     """Measured with the weights that the shipped ones were rounded from."""
+    cells: tuple[str, ...]
+    """The evaluations behind all this, the random policy's too."""
 
 
-def write_card(path: Path, commands: Sequence[str], results: Path | None = None) -> Path:
-    """Write the card of the shipped checkpoint at `path`, with the rates of its evaluations under `results`."""
+def write_card(path: Path, commands: Sequence[str], rates: Sequence[Measured] = ()) -> Path:
+    """Write the card of the shipped checkpoint at `path`, with the rates that its evaluations measured."""
     checkpoint.verify(path)
-    rates = [] if results is None else measured(path, read_cells(results))
     text = card_text(checkpoint.card(path), checkpoint.read_info(path), read_shipment(path), rates, commands)
     durable.write_text(path / CARD_FILE, text)
     return path / CARD_FILE
@@ -55,12 +58,12 @@ def measured(path: Path, cells: Iterable[Cell]) -> list[Measured]:
     own = [cell for cell in cells if cell.evaluation.checkpoint_sha256 == durable.sha256(path / durable.MANIFEST)]
     source = read_shipment(path).source_sha256
     chosen = own or [cell for cell in cells if cell.evaluation.checkpoint_sha256 == source]
-    groups: dict[tuple[str, int, str], list[Cell]] = {}
+    groups: dict[tuple[str, int, tuple[str, str, str]], list[Cell]] = {}
     for cell in chosen:
         e = cell.evaluation
         if e.protocol not in PROTOCOLS:  # a variation of one, as clean-hold3: no row of a card
             continue
-        groups.setdefault((e.protocol, e.horizon_blocks, e.planner["kind"]), []).append(cell)
+        groups.setdefault((e.protocol, e.horizon_blocks, method_key(e)), []).append(cell)
     return [_measured(groups[key], cells, before_rounding=not own) for key in sorted(groups)]
 
 
@@ -74,18 +77,21 @@ def _measured(mine: list[Cell], cells: list[Cell], *, before_rounding: bool) -> 
         if (cell.evaluation.method, cell.evaluation.horizon_blocks) == ("random", first.horizon_blocks)
         and cell.evaluation.tasks_sha256 in sets
     ]
+    randoms = randoms if len(randoms) == len(mine) else []
     spread = over_seeds([100 * cell.evaluation.success.successes / cell.evaluation.success.n for cell in mine])
     return Measured(
         protocol=first.protocol,
         horizon_blocks=first.horizon_blocks,
         planner=first.planner["kind"],
+        method=first.method,
         seeds=tuple(cell.evaluation.seed for cell in mine),
         tasks=first.success.n,
         pooled=_pooled(mine),
         mean=spread.mean,
         std=spread.std,
-        random=_pooled(randoms) if len(randoms) == len(mine) else None,
+        random=_pooled(randoms) if randoms else None,
         before_rounding=before_rounding,
+        cells=tuple(cell.name for cell in (*mine, *randoms)),
     )
 
 
@@ -101,7 +107,7 @@ def card_text(
     facts: dict[str, Any], info: CheckpointInfo, shipment: Shipment, rates: Sequence[Measured], commands: Sequence[str]
 ) -> str:
     """The card as Markdown."""
-    model, environment = facts["model"], ENVIRONMENT_NAMES[facts["environment"]]
+    model, environment = facts["model"], environment_name(facts["environment"])
     stored = "matrices in float16" if shipment.precision == "half" else "float32"
     paragraphs = [
         f"# {METHOD_NAMES[model]} on {environment}",
@@ -109,12 +115,13 @@ def card_text(
         f"{facts['image_size']} px, latents of {info.run.model.latent_dim} numbers. Weights alone, {stored}, "
         f"{facts['bytes'] / 1e6:.1f} MB.",
         "## Measured",
-        *_rates(rates),
+        *_rates(rates, model),
         "## Data and training",
         _data(info, shipment),
         f"{info.step} steps of {info.run.train.batch_size} windows, objective `{info.run.objective.objective}`, "
         f"{_time(shipment.training_seconds)} on {shipment.machine}; torch {info.versions['torch']}.",
         "```\n" + "\n".join(commands) + "\n```",
+        *([HOW_TO_COMPARE] if rates else []),
         "## Use and limits",
         "For planning towards a goal picture in this simulated world, as a baseline for other world models, and for "
         "studying how prediction errors propagate. " + _limits(info),
@@ -122,13 +129,13 @@ def card_text(
     return "\n\n".join(paragraphs) + "\n"
 
 
-def _rates(rates: Sequence[Measured]) -> list[str]:
+def _rates(rates: Sequence[Measured], model: str) -> list[str]:
     if not rates:
         return ["Nothing yet: no evaluation of these weights was at hand when this card was written."]
     lines = [
         "| protocol | planner | reached | percent | 95 % interval | Random |",
         "|---|---|---:|---:|---:|---:|",
-        *map(_row, rates),
+        *(_row(rate, model) for rate in rates),
     ]
     notes = "Wilson intervals over all tasks; ± is the deviation over evaluation seeds."
     if any(rate.before_rounding for rate in rates):
@@ -136,13 +143,14 @@ def _rates(rates: Sequence[Measured]) -> list[str]:
     return ["\n".join(lines), notes]
 
 
-def _row(rate: Measured) -> str:
+def _row(rate: Measured, model: str) -> str:
     seeds = f", seeds {' '.join(map(str, rate.seeds))}" if len(rate.seeds) > 1 else ""
     deviation = "" if rate.std is None else f" ± {rate.std:.1f}"
     random = "" if rate.random is None else f"{rate.random.successes}/{rate.random.n}"
+    planner = PLANNER_NAMES.get(rate.planner, rate.planner.upper())
     cells = (
         f"{rate.protocol}, H={rate.horizon_blocks}{seeds}",
-        PLANNER_NAMES.get(rate.planner, rate.planner.upper()),
+        planner if rate.method in (model, f"{model}-{rate.planner}") else f"{planner} ({rate.method})",
         f"{rate.pooled.successes}/{rate.pooled.n}",
         f"{rate.mean:.1f}{deviation}",
         f"{100 * rate.pooled.low:.1f} to {100 * rate.pooled.high:.1f}",
@@ -155,10 +163,10 @@ def _data(info: CheckpointInfo, shipment: Shipment) -> str:
     named = f"SHA-256 `{info.dataset_sha256}`"
     recipe = shipment.data
     if recipe is None:
-        return f"A dataset of {ENVIRONMENT_NAMES[info.world.environment]}, {named}."
+        return f"A dataset of {environment_name(info.world.environment)}, {named}."
     how = ", ".join(f"{key} {value}" for key, value in recipe.source.items() if key != "kind")
     return (
-        f"{recipe.episodes} episodes of {ENVIRONMENT_NAMES[recipe.world.environment]} ({how}; physics "
+        f"{recipe.episodes} episodes of {environment_name(recipe.world.environment)} ({how}; physics "
         f"`{recipe.variant}`, every {recipe.frame_every}th frame), {named}."
     )
 

@@ -109,7 +109,8 @@ def test_a_card_gets_the_rates_of_what_was_evaluated_and_the_commands_that_repea
     assert "| paper, H=5 | CEM |" in card
     assert "saltwm collect two-room --episodes 60" in card
     assert "saltwm ship runs/two-room-salt --out checkpoints/two-room-salt\n" in card
-    assert "--data checkpoints/two-room-data --protocols paper --tasks 3" in card
+    tasks = f"{results}/tasks/two-room-paper-seed1.json"
+    assert f"\nsaltwm suite checkpoints/two-room-salt --task-sets {tasks} --out work/again\n" in card
     load(shipped)  # a new card leaves the checkpoint whole
 
 
