@@ -114,10 +114,10 @@ def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer:
     return path
 
 
-def publish(path: Path, info: CheckpointInfo, files: dict[str, bytes]) -> None:
-    """Make `path` a checkpoint of these files, whole or absent."""
+def publish(path: Path, info: CheckpointInfo, files: dict[str, bytes], *, replace: bool = False) -> None:
+    """Make `path` a checkpoint of these files, whole or absent; with `replace` in the place of one that is there."""
     try:
-        with durable.publish_directory(path) as directory:
+        with durable.publish_directory(path, replace=replace) as directory:
             write_config(directory / INFO_FILE, info)
             for name, data in files.items():
                 durable.write_bytes(directory / name, data)

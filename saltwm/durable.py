@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import time
@@ -143,8 +144,12 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def publish_directory(path: Path) -> Iterator[Path]:
-    """Fill the yielded temporary directory; on success it gets a manifest of hashes and becomes `path` in one move."""
+def publish_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Fill the yielded temporary directory; on success it gets a manifest of hashes and becomes `path` in one move.
+
+    With `replace` a directory at `path` makes room at the last moment and is removed after that: hold
+    `only_replacer`, which brings it back if a kill came between.
+    """
     path = Path(path)
     temporary = path.with_name(f"{TMP_PREFIX}{os.getpid()}-{path.name}")
     with _disk_errors(path, None), _removed_on_failure(temporary):
@@ -159,13 +164,40 @@ def publish_directory(path: Path) -> Iterator[Path]:
                 _sync_directory(file)
         _sync_directory(temporary)
         _before_step("publish", path)
-        os.replace(temporary, path)
-        _sync_directory(path.parent)
+        with _set_aside(path) if replace else contextlib.nullcontext():
+            os.replace(temporary, path)
+            _sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def _set_aside(path: Path) -> Iterator[None]:
+    """A directory at `path` makes room for the one that is moved there inside; if none is, it comes back."""
+    aside = _aside(path)
+    if path.exists():
+        path.rename(aside)
+    try:
+        _before_step("swap", path)
+        yield
+    finally:
+        _bring_back(path)
+    _before_step("remove", path)
+    if aside.exists():
+        shutil.rmtree(aside)
+
+
+def _bring_back(path: Path) -> None:
+    """What was set aside for a successor that never came."""
+    if not path.exists() and _aside(path).exists():
+        _aside(path).rename(path)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f"{TMP_PREFIX}old-{path.name}")
 
 
 def discard_directory(path: Path) -> None:
     """Out of sight in one move, then gone: a crash between the two leaves only a leftover."""
-    doomed = path.with_name(f"{TMP_PREFIX}old-{path.name}")
+    doomed = _aside(path)
     with _disk_errors(path, None):
         _before_step("hide", path)
         path.rename(doomed)
@@ -210,10 +242,22 @@ def verify_directory(directory: Path, *, hashes: bool = True, besides: Collectio
 def remove_leftovers(directory: Path) -> None:
     """Remove what crashed writers left half-written here; call it only under the directory's lock."""
     for leftover in Path(directory).glob(f"{TMP_PREFIX}*"):
-        if leftover.is_dir() and not leftover.is_symlink():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+        _remove(leftover)
+
+
+def _remove_leftovers_of(path: Path) -> None:
+    """Remove what crashed writers of this one directory left beside it, and nothing of its neighbours."""
+    mine = re.compile(rf"{re.escape(TMP_PREFIX)}(\d+|old)-{re.escape(path.name)}")
+    for neighbour in list(path.parent.iterdir()):
+        if mine.fullmatch(neighbour.name):
+            _remove(neighbour)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sha256(path: Path) -> str:
@@ -275,18 +319,46 @@ def only_writer(directory: Path, job: str) -> Iterator[None]:
     """Hold the directory's lock, or LockedError naming who does. The kernel frees it when the holder dies."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / ".lock"
-    with open(path, "a+", encoding="utf-8") as file:
+    with _locked(directory / ".lock", directory, job):
+        remove_leftovers(directory)
+        yield
+
+
+@contextlib.contextmanager
+def only_replacer(path: Path, job: str) -> Iterator[None]:
+    """Hold the right to replace the directory `path`, or LockedError naming who does; its parent is anybody's.
+
+    What a killed replacer set aside is brought back, what it left half-written is removed, and nothing but `path`
+    itself stays behind.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    with _locked(lock, path, job):
+        try:
+            _bring_back(path)
+            _remove_leftovers_of(path)
+            yield
+        finally:
+            lock.unlink()
+
+
+@contextlib.contextmanager
+def _locked(lock: Path, what: Path, job: str) -> Iterator[None]:
+    """Hold the lock on the file `lock`, which says for others who does and why."""
+    with open(lock, "a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             file.seek(0)
             holder = file.read().strip() or "another process"
-            raise LockedError(f"{directory}: in use by {holder}; wait for it or stop it") from error
+            raise LockedError(f"{what}: in use by {holder}; wait for it or stop it") from error
+        if not (lock.exists() and os.path.samestat(lock.stat(), os.fstat(file.fileno()))):
+            # Its last holder removed the file after we opened it: what we locked is nobody's any more.
+            raise LockedError(f"{what}: was in use a moment ago; repeat the command")
         started = time.strftime("%Y-%m-%d %H:%M:%S")
         holder = f"saltwm {job} (process {os.getpid()} on {socket.gethostname()}, since {started})"
-        with _disk_errors(path, len(holder)):
+        with _disk_errors(lock, len(holder)):
             file.truncate(0)
             os.write(file.fileno(), holder.encode())  # unbuffered: closing the file must not try, and fail, again
-        remove_leftovers(directory)
         yield

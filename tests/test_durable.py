@@ -188,3 +188,26 @@ def test_a_second_writer_is_refused_and_a_killed_one_leaves_no_lock(tmp_path):
     (tmp_path / ".tmp-1-half").write_text("left by the dead")
     with durable.only_writer(tmp_path, "train"):
         assert not (tmp_path / ".tmp-1-half").exists()
+
+
+def test_the_right_to_replace_a_directory_is_one_process_s_and_its_lock_does_not_stay(tmp_path):
+    (tmp_path / ".tmp-1-neighbour").mkdir()
+    with durable.only_replacer(tmp_path / "d", "ship"):
+        with pytest.raises(LockedError, match="saltwm ship"), durable.only_replacer(tmp_path / "d", "ship"):
+            pass
+        with durable.only_replacer(tmp_path / "e", "ship"):  # another one beside it
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == [".tmp-1-neighbour"]
+
+
+def test_a_lock_whose_file_its_holder_removed_is_not_held(tmp_path, monkeypatch):
+    """Opened before the last holder removed it, locked after: another process may hold the next file by now."""
+    real = durable.fcntl.flock
+
+    def removed_meanwhile(file, how):
+        (tmp_path / ".d.lock").unlink()
+        real(file, how)
+
+    monkeypatch.setattr(durable.fcntl, "flock", removed_meanwhile)
+    with pytest.raises(LockedError, match="repeat"), durable.only_replacer(tmp_path / "d", "ship"):
+        pass

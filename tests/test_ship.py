@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -206,6 +207,44 @@ def test_a_crash_leaves_a_whole_shipment_or_none(run, tmp_path, monkeypatch):
             ship(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     ship(run, tmp_path / "out")
+    saltwm.load(tmp_path / "out")
+
+
+def test_the_neighbours_of_a_shipment_are_left_alone_and_nothing_stays_behind(run, tmp_path, monkeypatch):
+    for name in (".tmp-7-somebody", ".tmp-old-theirs", ".tmp-mine", ".tmp-1-not-mymodel"):
+        (tmp_path / name).mkdir()
+    before = set(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    ship(run, Path("mymodel"))
+    for leftover in (".tmp-99999-mymodel", ".tmp-old-mymodel"):  # of this very shipment, killed before
+        (tmp_path / leftover).mkdir()
+    ship(run, Path("mymodel"))
+    assert set(tmp_path.iterdir()) == before | {tmp_path / "mymodel"}
+
+
+@pytest.mark.parametrize("step", ["publish", "swap", "remove"])
+def test_a_crash_while_a_shipment_is_replaced_leaves_the_old_one_or_the_new_one(run, tmp_path, monkeypatch, step):
+    class PowerCut(BaseException):
+        pass
+
+    def cut(now, path):
+        if now == step:
+            raise PowerCut
+
+    ship(run, tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "_before_step", cut)
+        with pytest.raises(PowerCut):
+            ship(run, tmp_path / "out", "full")
+    saltwm.load(tmp_path / "out")
+    assert read_shipment(tmp_path / "out").precision == ("full" if step == "remove" else "half")
+
+
+def test_what_a_killed_shipment_set_aside_comes_back(run, tmp_path):
+    ship(run, tmp_path / "out")
+    (tmp_path / "out").rename(tmp_path / ".tmp-old-out")  # killed between the two moves
+    with pytest.raises(UsageError, match="no such"), durable.only_replacer(tmp_path / "out", "ship"):
+        raise UsageError("no such disk")
     saltwm.load(tmp_path / "out")
 
 

@@ -72,6 +72,7 @@ def ship(
 
     `data` is the training dataset, where it is no longer at the path that the run remembers.
     """
+    out = Path(out)
     source = _find_source(Path(run))
     info, weights = checkpoint.read_weights(source.checkpoint)
     sick = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
@@ -91,9 +92,9 @@ def ship(
     files[SHIPMENT_FILE] = durable.json_bytes(to_plain(shipment))
     files[checkpoint.WEIGHTS_FILE] = checkpoint.to_bytes(checkpoint.halved(weights) if precision == "half" else weights)
     _require_small(out, sum(map(len, files.values())), most_megabytes)
-    with durable.only_writer(out.parent, "ship"):
-        _make_room(out)
-        checkpoint.publish(out, info, files)
+    with durable.only_replacer(out, "ship"):
+        _require_replaceable(out)
+        checkpoint.publish(out, info, files, replace=True)
     return shipment
 
 
@@ -153,9 +154,7 @@ def _require_small(out: Path, size: int, most_megabytes: float) -> None:
         )
 
 
-def _make_room(out: Path) -> None:
+def _require_replaceable(out: Path) -> None:
     """A shipped checkpoint makes room for the next; anything else stays."""
-    if (out / SHIPMENT_FILE).exists():
-        durable.discard_directory(out)
-    elif out.exists():
+    if out.exists() and not (out / SHIPMENT_FILE).exists():
         raise UsageError(f"{out}: exists and is not a shipped checkpoint; choose another --out")
