@@ -40,6 +40,8 @@ class Agent:
 
         `history_frames` beyond 1 gives a transformer predictor its history; the authors' evaluation gives it one frame.
         """
+        if (action_low is None) != (action_high is None):
+            raise UsageError("agent: action_low and action_high bound actions together; give both or neither")
         self.model = model.eval()
         self.planner = planner or CEMConfig()
         self.horizon_blocks = horizon_blocks

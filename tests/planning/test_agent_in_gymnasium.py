@@ -80,6 +80,12 @@ def test_a_transformer_gets_its_history_once_there_is_one():
     assert np.array_equal(seen[-1][1][0], actions[5:15].reshape(2, 10))
 
 
+def test_half_a_bound_is_refused_rather_than_ignored():
+    for half in ({"action_low": [-1, -1]}, {"action_high": [1, 1]}):
+        with pytest.raises(UsageError, match="give both or neither"):
+            Agent(shaken(SMALL), **half)
+
+
 def test_acting_before_a_goal_and_frames_of_another_size_are_refused():
     agent = Agent(shaken(SMALL), QUICK)
     with pytest.raises(UsageError, match="reset"):
