@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from saltwm.config import ProtocolConfig
 from saltwm.data.store import Dataset
 from saltwm.envs.base import Frame, PlanningEnv, State
+from saltwm.errors import UsageError
 from saltwm.planning.policy import Decision, Policy, View
 from saltwm.records import EpisodeRecord, PlanRecord, Task
 
@@ -81,9 +82,20 @@ def run_tasks(
     while active := [attempt for attempt in attempts if attempt.reason is None]:
         view = _view(active, policy.window, frameskip, env.action_dim)
         decision = policy.decide(view, [(attempt.task.index, len(attempt.plans)) for attempt in active])
+        _require_whole_blocks(policy, decision, frameskip)
         for number, attempt in enumerate(active):
             _execute(env, protocol, attempt, decision, number, frameskip if policy.window > 1 else None)
     return [_outcome(attempt) for attempt in attempts]
+
+
+def _require_whole_blocks(policy: Policy, decision: Decision, frameskip: int) -> None:
+    """A policy that looks back sees a frame per action block, so it must decide whole blocks."""
+    steps = decision.actions.shape[1]
+    if policy.window > 1 and steps % frameskip:
+        raise UsageError(
+            f"{type(policy).__name__}: decided {steps} actions; a policy with a window of {policy.window} frames, one "
+            f"every {frameskip} steps, must decide a multiple of {frameskip}"
+        )
 
 
 def _begin(env: PlanningEnv, protocol: ProtocolConfig, task: Task, look: Look) -> _Attempt:

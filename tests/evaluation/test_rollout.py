@@ -7,6 +7,7 @@ import pytest
 
 from saltwm.config import PROTOCOLS
 from saltwm.envs import make_env
+from saltwm.errors import UsageError
 from saltwm.evaluation.rollout import run_tasks
 from saltwm.planning.policy import Decision, RandomPolicy
 from saltwm.records import Task
@@ -90,6 +91,12 @@ def test_a_policy_sees_frames_one_block_apart_and_the_blocks_between(window):
             seen.append(env.render())
     np.testing.assert_array_equal(second.frames[0], np.stack(seen[-window:]))
     np.testing.assert_array_equal(second.past_blocks, np.tile([-0.5, 0.25], (1, window - 1, 5)))
+
+
+def test_a_policy_that_looks_back_decides_whole_blocks():
+    with pytest.raises(UsageError, match=r"Constant: decided 7 actions; .* window of 3 frames.* multiple of 5"):
+        act([task()], Constant((-0.5, 0.25), steps=7, window=3))
+    act([task()], Constant((-0.5, 0.25), steps=7))  # without a past there is nothing to misalign
 
 
 def test_outcomes_do_not_depend_on_company_or_order():
