@@ -1,6 +1,7 @@
 """A model measured on held-out episodes: error propagation as the paper does (App. C.1-C.3, C.6), and its latents."""
 
 import itertools
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,21 +9,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from saltwm import checkpoint, durable
-from saltwm.config import TrainConfig, write_config
+from saltwm.config import read_config, write_config
 from saltwm.data.store import Dataset
-from saltwm.data.windows import held_out_episodes
 from saltwm.diagnostics.jacobians import state_dependence
 from saltwm.diagnostics.probe import cost_order, probe
 from saltwm.diagnostics.propagation import Propagation, measure
-from saltwm.errors import UsageError
+from saltwm.diagnostics.unseen import held_out, why_seen
+from saltwm.errors import MismatchError, UsageError
 from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.objective import effective_rank
+from saltwm.progress import console
 from saltwm.records import Diagnosis, Probes, Training
 from saltwm.rng import stream
 
+SEED = 0
 ACTION_SEQUENCES = 12  # Fig. 2a
 """With each of which the Jacobian is taken at every state."""
 
@@ -48,8 +52,15 @@ def diagnose_run(
     frames: int = 2000,
 ) -> Diagnosed:
     """Measure a run and record it under RESULTS/diagnostics/RUN, with its training curves beside it."""
+    counts = {"horizon": horizon, "trajectories": trajectories, "batches": batches, "frames": frames}
+    for name, value in counts.items():
+        if value < 1:
+            raise UsageError(f"{name} must be at least 1, found {value}")
     path = checkpoint.find_checkpoint(run)
     info = checkpoint.read_info(path)
+    out = Path(results) / "diagnostics" / Path(os.path.abspath(run)).name
+    _require_same_run(out, Path(run))
+    _warn_if_seen(info, dataset, path)
     model = checkpoint.load(path, world=dataset.world)
     trajectory_batches = [encode_trajectories(model, dataset, horizon, trajectories, batch) for batch in range(batches)]
     measured = [measure(model.transition, z, c) for z, c in trajectory_batches]
@@ -85,15 +96,41 @@ def diagnose_run(
         dataset_sha256=info.dataset_sha256,
         seconds=training_seconds(Path(run)),
     )
-    out = results / "diagnostics" / Path(run).name
-    out.mkdir(parents=True, exist_ok=True)
-    write_config(out / "diagnosis.json", diagnosis)
-    write_config(out / "probes.json", probes)
-    write_config(out / "training.json", training)
-    curves = Path(run) / "metrics.jsonl"
+    found = Diagnosed(out, diagnosis, probes, training)
+    _write(found, curves=Path(run) / "metrics.jsonl")
+    return found
+
+
+def _require_same_run(folder: Path, run: Path) -> None:
+    """Folders bear the run's name alone: what is recorded of another run of that name is not replaced."""
+    if not (folder / "diagnosis.json").exists():
+        return
+    there = read_config(Diagnosis, folder / "diagnosis.json").run
+    if os.path.abspath(there) != os.path.abspath(run):
+        raise MismatchError(f"{folder}: holds the diagnosis of {there}, not of {run}; use another --out")
+
+
+def _warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) -> None:
+    """A warning and no refusal, as `clean` has: a run that splits as the paper does has no other episodes of its own.
+
+    Its diagnosis still compares transitions with one another; it only says less about new data.
+    """
+    seen = why_seen(info, dataset)
+    if seen is not None:
+        line = f"{path}: measured on episodes that training may have seen: {seen}; saltwm collect has --held-out"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _write(found: Diagnosed, curves: Path) -> None:
+    """Replace what an earlier diagnosis left, all of it; a crash leaves files missing, never those of two together."""
+    found.folder.mkdir(parents=True, exist_ok=True)
+    for name in ("diagnosis.json", "probes.json", "training.json", "metrics.jsonl"):
+        (found.folder / name).unlink(missing_ok=True)
     if curves.exists():
-        durable.write_file(out / "metrics.jsonl", lambda file: shutil.copyfile(curves, file))
-    return Diagnosed(out, diagnosis, probes, training)
+        durable.write_file(found.folder / "metrics.jsonl", lambda file: shutil.copyfile(curves, file))
+    write_config(found.folder / "training.json", found.training)
+    write_config(found.folder / "probes.json", found.probes)
+    write_config(found.folder / "diagnosis.json", found.diagnosis)
 
 
 @torch.inference_mode()
@@ -102,28 +139,50 @@ def encode_trajectories(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Latents [N, H+1, D] and conditions [N, H, D] of held-out stretches that are long enough."""
     skip = model.config.frameskip
-    split = TrainConfig()
-    held_out = held_out_episodes(dataset, split.split_seed, split.validation_fraction)
-    long_enough = held_out[dataset.lengths[held_out] >= horizon * skip]
+    unseen = held_out(dataset)
+    long_enough = unseen[dataset.lengths[unseen] >= horizon * skip]
     if len(long_enough) == 0:
-        longest = int(dataset.lengths[held_out].max() // skip)
+        longest = int(dataset.lengths[unseen].max() // skip)
         raise UsageError(
             f"no held-out episode has {horizon} action blocks; the longest has {longest}: use --horizon {longest}"
         )
-    rng = stream(split.seed, "diagnose", batch)
+    stretches = read_stretches(dataset, long_enough, horizon, skip, count, stream(SEED, "diagnose", batch))
+    return model.encode(torch.from_numpy(stretches.frames)), model.condition(torch.from_numpy(stretches.blocks))
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """N pieces of episodes: K+1 frames and the K action blocks between them."""
+
+    episodes: NDArray[np.int64]
+    """[N]"""
+    starts: NDArray[np.int64]
+    """[N], step of the first frame"""
+    frames: NDArray[np.uint8]
+    """[N, K + 1, H, W, 3]"""
+    blocks: NDArray[np.float32]
+    """[N, K, frameskip * A]"""
+
+
+def read_stretches(
+    dataset: Dataset, long_enough: NDArray[np.int64], blocks: int, skip: int, count: int, rng: np.random.Generator
+) -> Stretches:
+    """Stretches of `blocks` action blocks at random places of random episodes, each of another one if there are enough.
+
+    Every episode of `long_enough` has at least blocks * skip steps.
+    """
     episodes = rng.choice(long_enough, count, replace=count > len(long_enough))
-    last_starts = (dataset.lengths[episodes] - horizon * skip) // dataset.frame_every
+    last_starts = (dataset.lengths[episodes] - blocks * skip) // dataset.frame_every
     starts = rng.integers(0, last_starts + 1) * dataset.frame_every
-    steps = starts[:, None] + skip * np.arange(horizon + 1)
-    frames = dataset.read_frames(np.repeat(episodes, horizon + 1), steps.flatten())
-    frames = frames.reshape(count, horizon + 1, *frames.shape[1:])
-    blocks = np.stack(
+    steps = starts[:, None] + skip * np.arange(blocks + 1)
+    frames = dataset.read_frames(np.repeat(episodes, blocks + 1), steps.flatten())
+    actions = np.stack(
         [
-            dataset.actions(episode)[start : start + horizon * skip].reshape(horizon, -1)
+            dataset.actions(episode)[start : start + blocks * skip].reshape(blocks, -1)
             for episode, start in zip(episodes.tolist(), starts.tolist(), strict=True)
         ]
     )
-    return model.encode(torch.from_numpy(frames)), model.condition(torch.from_numpy(blocks))
+    return Stretches(episodes, starts, frames.reshape(count, blocks + 1, *frames.shape[1:]), actions)
 
 
 def summarise(measured: list[Propagation], latents: torch.Tensor) -> dict[str, Any]:

@@ -7,9 +7,8 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from saltwm.config import TrainConfig
 from saltwm.data.store import Dataset
-from saltwm.data.windows import held_out_episodes
+from saltwm.diagnostics.unseen import held_out
 from saltwm.envs import env_class, make_env
 from saltwm.envs.base import StateField
 from saltwm.model.world_model import WorldModel
@@ -23,12 +22,9 @@ FRAMES_PER_PASS = 256
 
 def probe(model: WorldModel, dataset: Dataset, frames: int = 2000, seed: int = 0) -> list[Probe]:
     """One probe per field of the state that varies; angles are read as sine and cosine."""
-    held_out = _held_out(dataset)
-    seen = np.setdiff1d(np.arange(len(dataset.lengths)), held_out)
-    if not len(seen):  # a held-out dataset: training saw none of it, and the fit takes one half
-        seen, held_out = held_out[::2], held_out[1::2]
+    seen, unseen = fit_and_test_episodes(dataset)
     fit_z, fit_states = _sample(model, dataset, seen, frames, seed)
-    test_z, test_states = _sample(model, dataset, held_out, frames, seed + 1)
+    test_z, test_states = _sample(model, dataset, unseen, frames, seed + 1)
     probes = []
     for field in env_class(dataset.world.environment).state_fields:
         fit_y, test_y = _targets(fit_states, field), _targets(test_states, field)
@@ -39,6 +35,15 @@ def probe(model: WorldModel, dataset: Dataset, frames: int = 2000, seed: int = 0
     return probes
 
 
+def fit_and_test_episodes(dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Episodes to fit a reader of latents on, and others that neither it nor the model has seen."""
+    unseen = held_out(dataset)
+    seen = np.setdiff1d(np.arange(len(dataset.lengths)), unseen)
+    if not len(seen):  # a held-out dataset: training saw none of it, and the fit takes one half
+        return unseen[::2], unseen[1::2]
+    return seen, unseen
+
+
 def cost_order(model: WorldModel, dataset: Dataset, pairs: int = 2000, seed: int = 0) -> float | None:
     """Does the planner's cost order states by their true distance? Over pairs of frames of one held-out episode.
 
@@ -46,7 +51,7 @@ def cost_order(model: WorldModel, dataset: Dataset, pairs: int = 2000, seed: int
     accuracy of the transition can help it.
     """
     rng = stream(seed, "cost order")
-    episodes = rng.choice(_held_out(dataset), pairs)
+    episodes = rng.choice(held_out(dataset), pairs)
     starts, goals = (_random_steps(dataset, episodes, rng) for _ in range(2))
     z, z_goal = (encode_frames(model, dataset, episodes, steps) for steps in (starts, goals))
     env = make_env(dataset.world.environment, variant="clean")
@@ -91,11 +96,6 @@ def r_squared(truth: NDArray[np.float64], guess: NDArray[np.float64]) -> float:
     return float(np.mean(1 - unexplained / total))
 
 
-def _held_out(dataset: Dataset) -> NDArray[np.int64]:
-    split = TrainConfig()
-    return held_out_episodes(dataset, split.split_seed, split.validation_fraction)
-
-
 def _sample(
     model: WorldModel, dataset: Dataset, episodes: NDArray[np.int64], count: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -111,14 +111,18 @@ def _random_steps(dataset: Dataset, episodes: NDArray[np.int64], rng: np.random.
     return rng.integers(0, dataset.lengths[episodes] // dataset.frame_every + 1) * dataset.frame_every
 
 
-@torch.inference_mode()
 def encode_frames(
     model: WorldModel, dataset: Dataset, episodes: NDArray[np.int64], steps: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Latents of stored frames: episodes [N], steps [N] -> [N, D]."""
-    frames = torch.from_numpy(dataset.read_frames(episodes, steps))
-    latents = [model.encode(part[:, None])[:, 0] for part in frames.split(FRAMES_PER_PASS)]
-    return torch.cat(latents).double().numpy()
+    return encode_pictures(model, dataset.read_frames(episodes, steps)).double().numpy()
+
+
+@torch.no_grad()
+def encode_pictures(model: WorldModel, frames: NDArray[np.uint8]) -> torch.Tensor:
+    """Raw frames [N, H, W, 3] -> latents [N, D], a few hundred at a time."""
+    parts = torch.from_numpy(frames).split(FRAMES_PER_PASS)
+    return torch.cat([model.encode(part[:, None])[:, 0] for part in parts])
 
 
 def _states(dataset: Dataset, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:

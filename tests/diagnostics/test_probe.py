@@ -1,14 +1,18 @@
 """Linear probes and ranked costs: they find what is there, and nothing where there is nothing."""
 
+import dataclasses
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
-from saltwm import durable
+from saltwm import checkpoint, durable
 from saltwm.checkpoint import load
 from saltwm.config import read_config
 from saltwm.diagnostics.diagnose import diagnose_run, training_seconds
 from saltwm.diagnostics.probe import cost_order, probe, r_squared, rank_correlation, ridge
+from saltwm.errors import MismatchError
 from saltwm.records import Diagnosis, Probes, Training
 
 
@@ -73,6 +77,39 @@ def test_a_diagnosis_leaves_probes_and_training_beside_it(kind, run, lewm_run, d
     assert found.training.seconds > 0
     spread = found.probes.jacobian_spread
     assert spread < 1e-12 if kind == "salt" else spread > 1e-6
+
+
+def test_a_diagnosis_replaces_its_own_and_not_that_of_another_run(run, dataset, tmp_path):
+    sizes = {"horizon": 2, "trajectories": 2, "batches": 1, "frames": 20}
+    weights_alone = shutil.copytree(run, tmp_path / "elsewhere" / run.name)
+    (weights_alone / "metrics.jsonl").unlink()
+    found = diagnose_run(run, dataset, tmp_path, **sizes)
+    diagnose_run(run, dataset, tmp_path, **sizes)
+    with pytest.raises(MismatchError, match=r"holds the diagnosis of .*; use another --out"):
+        diagnose_run(weights_alone, dataset, tmp_path, **sizes)
+    assert read_config(Diagnosis, found.folder / "diagnosis.json") == found.diagnosis
+    # A run without curves leaves none of an earlier diagnosis.
+    (found.folder / "diagnosis.json").unlink()
+    diagnose_run(weights_alone, dataset, tmp_path, **sizes)
+    assert not (found.folder / "metrics.jsonl").exists()
+
+
+def test_a_diagnosis_on_episodes_that_training_saw_says_so(run, dataset, tmp_path, capsys, monkeypatch):
+    sizes = {"horizon": 2, "trajectories": 2, "batches": 1, "frames": 20}
+    diagnose_run(run, dataset, tmp_path, **sizes)
+    assert capsys.readouterr().err == ""
+    read_info = checkpoint.read_info
+
+    def split_by_windows(path):
+        info = read_info(path)
+        train = dataclasses.replace(info.run.train, split="window")
+        return dataclasses.replace(info, run=dataclasses.replace(info.run, train=train))
+
+    monkeypatch.setattr(checkpoint, "read_info", split_by_windows)
+    diagnose_run(run, dataset, tmp_path, **sizes)
+    said = capsys.readouterr().err
+    assert "it held out windows of this dataset" in said
+    assert said.count("\n") == 1
 
 
 def test_training_time_is_added_up_over_sessions(tmp_path):
