@@ -4,12 +4,18 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from saltwm.cli.printing import command_line, next_command, print_results, say, show
 from saltwm.config import ProtocolName, to_plain
+from saltwm.errors import UsageError
+
+if TYPE_CHECKING:
+    from saltwm.config import PlannerConfig
+    from saltwm.data.store import Dataset
+    from saltwm.records import TaskSet
 
 PlannerName = Literal["cem", "gauss-newton", "icem", "mppi", "gradient"]
 
@@ -20,26 +26,30 @@ class Evaluate:
 
     run_: Annotated[tyro.conf.Positional[str], tyro.conf.arg(name="run")]
     """Run or checkpoint directory, or the word random."""
-    data: Path
+    data: Path | None = None
     """Dataset that the tasks are chosen from."""
+    task_set: Path | None = None
+    """Frozen tasks instead, such as results/tasks/two-room-paper-seed1.json: they say protocol, seed and number."""
     out: Path = Path("results")
     """Results directory."""
-    protocol: ProtocolName = "clean"
-    """paper: as the authors; clean: held-out, unsolved, distant goals, bounded actions; long: goals 100 steps on."""
+    protocol: ProtocolName | None = None
+    """paper: as the authors; clean, the default: held-out, unsolved, distant goals, bounded actions; long: goals 100
+    steps on."""
     tasks: int | None = None
     """Number of tasks; 50 for paper and long, 100 for clean."""
-    seed: int = 1
-    """Seed of the tasks and of the planner."""
+    seed: int | None = None
+    """Seed of the tasks and of the planner; 1 by default."""
     horizon: int | None = None
     """Planned action blocks, all executed before the next plan; 5, or for long 10 (also 15 or 20)."""
-    planner: PlannerName = "cem"
-    """cem is the paper's; gauss-newton is for state-affine models."""
+    planner: PlannerName | None = None
+    """cem, the default, is the paper's; gauss-newton is for state-affine models."""
     mu: float | None = None
     """gauss-newton: price of leaving the mean action, instead of its default; name the method with --method."""
-    variant: Literal["len-1", "len"] = "len-1"
-    """paper, long: starts drawn from all but the last as the authors' code does, or from all as corrected since."""
-    hold: int = 1
-    """Consecutive steps that success must last."""
+    variant: Literal["len-1", "len"] | None = None
+    """paper, long: starts drawn from all but the last as the authors' code does (len-1, the default), or from all as
+    corrected since."""
+    hold: int | None = None
+    """Consecutive steps that success must last; 1 by default."""
     history: int = 1
     """Frames that a transformer predictor may look back at; the authors' evaluation gives it one."""
     method: str | None = None
@@ -53,11 +63,9 @@ class Evaluate:
 
     def run(self) -> None:
         """Evaluate and print."""
-        from saltwm.data.store import Dataset
         from saltwm.evaluation.evaluate import Request, evaluate_run
-        from saltwm.evaluation.protocols import planner_named
 
-        dataset = Dataset.open(self.data, verify="sizes")
+        source = _tasks_from(self.data, self.task_set)
         request = Request(
             run=None if self.run_ == "random" else Path(self.run_),
             protocol=self.protocol,
@@ -66,16 +74,16 @@ class Evaluate:
             horizon_blocks=self.horizon,
             history_frames=self.history,
             method=self.method,
-            planner=planner_named(self.planner, self.mu),
-            last_start=self.variant == "len",
+            planner=_planner(self.planner, self.mu),
+            last_start=None if self.variant is None else self.variant == "len",
             hold_steps=self.hold,
         )
-        evaluation = evaluate_run(request, dataset, self.out, workers=self.workers, pictures=self.pictures)
+        evaluation = evaluate_run(request, source, self.out, workers=self.workers, pictures=self.pictures)
         if self.json:
             print(json.dumps(dataclasses.asdict(evaluation)))
             return
         print_results(self.out)
-        if self.run_ == "random":
+        if self.run_ == "random" or self.data is None:
             next_command(command_line("saltwm", "report", self.out, "--out", "report"))
         else:
             next_command(command_line("saltwm", "diagnose", self.run_, "--data", self.data, "--out", self.out))
@@ -87,8 +95,10 @@ class Suite:
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run or checkpoint directories; each is evaluated on the dataset of the world that it learnt."""
-    data: tuple[Path, ...]
+    data: tuple[Path, ...] = ()
     """Datasets that the tasks are chosen from."""
+    task_sets: tuple[Path, ...] = dataclasses.field(default=(), kw_only=True)
+    """Frozen tasks instead, such as results/tasks/*.json: they say protocol, seed and number."""
     out: Path = Path("results")
     """Results directory."""
     protocols: tuple[ProtocolName, ...] = ("paper", "clean")
@@ -114,7 +124,6 @@ class Suite:
 
     def run(self) -> None:
         """Evaluate what is missing and print everything."""
-        from saltwm.data.store import Dataset
         from saltwm.evaluation import suite as suites
         from saltwm.evaluation.protocols import planner_named
         from saltwm.records import read_cells, read_plan
@@ -129,14 +138,28 @@ class Suite:
             tasks=self.tasks,
             random=self.random,
         )
-        datasets = [Dataset.open(path, verify="sizes") for path in self.data]
-        suites.run_suite(suite, datasets, self.out, workers=self.workers, pictures=self.pictures, ray=self.ray)
+        sources = self._sources()
+        suites.run_suite(suite, sources, self.out, workers=self.workers, pictures=self.pictures, ray=self.ray)
         if self.json:
             cells = read_cells(self.out)
             print(json.dumps({"rows": json_rows(cells), "means": json_means(cells, read_plan(self.out))}))
             return
         print_results(self.out)
         next_command(command_line("saltwm", "report", self.out, "--out", "report"))
+
+    def _sources(self) -> "list[Dataset] | list[TaskSet]":
+        if bool(self.data) == bool(self.task_sets):
+            raise UsageError("tasks come from --data DATASETS or from --task-sets FILES: give one of the two")
+        for option in ("protocols", "seeds", "tasks"):
+            if self.task_sets and getattr(self, option) != getattr(Suite, option):
+                raise UsageError(f"--{option} chooses tasks from --data; task sets bring their own: leave it out")
+        if self.task_sets:
+            from saltwm.evaluation.tasks import read_frozen
+
+            return [read_frozen(path) for path in self.task_sets]
+        from saltwm.data.store import Dataset
+
+        return [Dataset.open(path, verify="sizes") for path in self.data]
 
 
 @dataclass(frozen=True)
@@ -145,22 +168,30 @@ class Play:
 
     run_: Annotated[tyro.conf.Positional[str], tyro.conf.arg(name="run")]
     """Run or checkpoint directory, or the word random."""
-    data: Path
+    data: Path | None = None
     """Dataset that the tasks are chosen from."""
+    task_set: Path | None = None
+    """Frozen tasks instead; see saltwm evaluate."""
     task: int = 0
     """Number of the task."""
     out: Path = Path("play")
-    """Where the pictures and the tasks go."""
-    protocol: ProtocolName = "clean"
-    """See saltwm evaluate."""
+    """Where the pictures go."""
+    protocol: ProtocolName | None = None
+    """See saltwm evaluate, as for what follows."""
     tasks: int | None = None
     """Number of tasks that this one is among; the task is that of an evaluation with the same number and seed."""
-    seed: int = 1
-    """Seed of the tasks and of the planner."""
+    seed: int | None = None
+    """Seed of the tasks and of the planner; 1 by default."""
     horizon: int | None = None
     """Planned action blocks; the protocol's by default."""
-    planner: PlannerName = "cem"
-    """See saltwm evaluate."""
+    planner: PlannerName | None = None
+    """cem by default."""
+    mu: float | None = None
+    """gauss-newton: price of leaving the mean action."""
+    history: int = 1
+    """Frames that a transformer predictor may look back at."""
+    method: str | None = None
+    """Name of the method in the names of the pictures."""
     video: Literal["gif", "mp4"] = "gif"
     """Kind of moving picture."""
     json: bool = False
@@ -168,11 +199,11 @@ class Play:
 
     def run(self) -> None:
         """Act, film and print."""
-        from saltwm.data.store import Dataset
+        import tempfile
+
         from saltwm.evaluation.chunks import run_one
         from saltwm.evaluation.evaluate import Request, make_job
         from saltwm.evaluation.pictures import play
-        from saltwm.evaluation.protocols import planner_named
 
         request = Request(
             run=None if self.run_ == "random" else Path(self.run_),
@@ -180,11 +211,15 @@ class Play:
             tasks=self.tasks,
             seed=self.seed,
             horizon_blocks=self.horizon,
-            planner=planner_named(self.planner),
+            history_frames=self.history,
+            method=self.method,
+            planner=_planner(self.planner, self.mu),
         )
-        job, _ = make_job(request, Dataset.open(self.data, verify="sizes"), self.out)
-        tasks, outcome = run_one(job, self.task)
-        moving, strip = play(tasks, outcome, self.out, self.video)
+        source = _tasks_from(self.data, self.task_set)
+        with tempfile.TemporaryDirectory() as scratch:  # no task set stays to bind the next play
+            job, cell = make_job(request, source, Path(scratch))
+            tasks, outcome = run_one(job, self.task)
+        moving, strip = play(tasks, outcome, self.out, self.video, title=cell.name)
         record = outcome.record
         promised = {f"step {p.step}": f"{p.elite_costs[-1]:.4g}" for p in record.plans if p.elite_costs}
         result = {
@@ -360,3 +395,26 @@ class Report:
 
         page = build_report(self.results, self.out)
         show(self.json, {"report": str(page)}, f"open {page} in a browser")
+
+
+# --- what options mean ------------------------------------------------------------------------------------------------
+
+
+def _tasks_from(data: Path | None, task_set: Path | None) -> "Dataset | TaskSet":
+    if (data is None) == (task_set is None):
+        raise UsageError("tasks come from --data DATASET or from --task-set FILE: give one of the two")
+    if task_set is not None:
+        from saltwm.evaluation.tasks import read_frozen
+
+        return read_frozen(task_set)
+    from saltwm.data.store import Dataset
+
+    assert data is not None
+    return Dataset.open(data, verify="sizes")
+
+
+def _planner(name: PlannerName | None, mu: float | None) -> "PlannerConfig | None":
+    """The planner that is asked for, None if nothing is said of one."""
+    from saltwm.evaluation.protocols import planner_named
+
+    return None if name is None and mu is None else planner_named(name or "cem", mu)

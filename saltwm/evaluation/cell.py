@@ -4,9 +4,11 @@ A worker does a chunk of tasks at a time with one thread, so that records are th
 workers. Finished chunks are kept beside the result until all are there; a lost worker costs a retry of its chunk.
 """
 
+import contextlib
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,8 @@ RETRIES = 2
 """How often a chunk is tried again after its worker was lost."""
 CHUNK_SECONDS = 3600.0
 """A chunk that takes longer is taken for hung; at the paper's sizes LeWM takes minutes for one on a CPU."""
+SECONDS_FILE = "seconds"
+"""Beside the chunks: the wall time that they took so far."""
 _PATHS = ("tasks_file", "checkpoint", "dataset")
 
 
@@ -44,10 +48,9 @@ def evaluate(job: Job, out: Path, pool: Pool, *, pictures: int = 4) -> Evaluatio
         _claim(job, out)
         if (out / "evaluation.json").exists():
             return read_config(Evaluation, out / "evaluation.json")
-        started = time.perf_counter()
         tasks = read_tasks(Path(job.tasks_file))
         outcomes = _run_chunks(job, len(tasks.tasks), out / "chunks", pool)
-        return _publish(job, tasks, outcomes, out, pictures, time.perf_counter() - started)
+        return _publish(job, tasks, outcomes, out, pictures, _read_seconds(out / "chunks"))
 
 
 def evaluate_here(job: Job, policy: Policy, out: Path, *, pictures: int = 4) -> Evaluation:
@@ -72,8 +75,14 @@ def evaluate_here(job: Job, policy: Policy, out: Path, *, pictures: int = 4) -> 
 
 def _claim(job: Job, out: Path) -> None:
     """Take the folder for this job, or refuse: what another model or planner recorded here is not thrown away."""
+    require_own_folder(job, out)
     if not (out / "job.json").exists():
         write_config(out / "job.json", job)
+
+
+def require_own_folder(job: Job, out: Path) -> None:
+    """MismatchError if the folder holds another job, in more than its paths."""
+    if not (out / "job.json").exists():
         return
     there, here = durable.read_json(out / "job.json"), to_plain(job)
     if not isinstance(there, dict):
@@ -107,7 +116,8 @@ def _run_chunks(job: Job, count: int, directory: Path, pool: Pool) -> list[Outco
     todo = [start for start, file in files.items() if not file.exists()][::-1]
     sizes = {start: min(TASKS_PER_CHUNK, count - start) for start in files}
     losses: Counter[int] = Counter()
-    with progress(f"evaluate {job.method}", count, count - sum(sizes[start] for start in todo)) as advance:
+    done = count - sum(sizes[start] for start in todo)
+    with _timed(directory) as note_time, progress(f"evaluate {job.method}", count, done) as advance:
         while todo or pool.busy:
             while todo and pool.free:
                 start = todo.pop()
@@ -115,12 +125,36 @@ def _run_chunks(job: Job, count: int, directory: Path, pool: Pool) -> list[Outco
             for event in pool.events():
                 _, start, _ = event.item
                 if event.kind == "done":
+                    note_time()
                     advance(sizes[start])
                 elif event.kind == "lost":
                     losses[start] += 1
                     _say_loss(start, losses[start], event.why)
                     todo.append(start)
     return [outcome for file in files.values() for outcome in read_chunk(file)]
+
+
+@contextlib.contextmanager
+def _timed(directory: Path) -> Iterator[Callable[[], None]]:
+    """Yield what writes down the wall time of all sessions so far; it is called at the end too, unless by SIGKILL."""
+    before, started = _read_seconds(directory), time.perf_counter()
+
+    def note_time() -> None:
+        durable.write_json(directory / SECONDS_FILE, before + time.perf_counter() - started)
+
+    try:
+        yield note_time
+    finally:
+        note_time()
+
+
+def _read_seconds(directory: Path) -> float:
+    """Wall time of all sessions on these chunks; a killed one counts up to its last finished chunk."""
+    path = directory / SECONDS_FILE
+    seconds = durable.read_json(path) if path.exists() else 0.0
+    if not isinstance(seconds, float):
+        raise DamagedError(f"{path}: expected a number of seconds, found {seconds!r:.40}; remove it and go on")
+    return seconds
 
 
 def _say_loss(start: int, losses: int, why: str) -> None:

@@ -1,61 +1,75 @@
-"""From a run and a dataset to a recorded evaluation: choose or reuse the tasks, make the job, run it, compare."""
+"""From a run and a dataset, or a frozen task set, to a recorded evaluation: tasks, job, records, comparisons."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from saltwm import durable
-from saltwm.config import CEMConfig, PlannerConfig, ProtocolConfig, TrainConfig
+from saltwm.config import CEMConfig, GaussNewtonConfig, ModelConfig, PlannerConfig, ProtocolConfig
 from saltwm.data.store import Dataset
-from saltwm.data.windows import held_out_episodes
 from saltwm.diagnostics.anatomy import write_anatomies
+from saltwm.diagnostics.unseen import held_out, why_seen
 from saltwm.errors import MismatchError, UsageError
 from saltwm.evaluation.cell import evaluate, evaluate_here, evaluation_workers
 from saltwm.evaluation.chunks import Job
 from saltwm.evaluation.protocols import DEFAULT_TASKS, protocol_for
 from saltwm.evaluation.tasks import choose_tasks, write_tasks
 from saltwm.planning.policy import Policy
-from saltwm.records import Evaluation
+from saltwm.records import Evaluation, TaskSet
 from saltwm.statistics import write_comparisons
 
 DEFAULT_FRAMESKIP = 5
+DEFAULT_PROTOCOL = "clean"
+DEFAULT_SEED = 1
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for; None stands for the protocol's or the run's own value."""
+    """What a user asks for; None stands for the default, or for what a frozen task set says itself."""
 
     run: Path | None
     """None is a policy without a model: the random one, or a user's own."""
-    protocol: str = "clean"
+    protocol: str | None = None
     tasks: int | None = None
-    seed: int = 1
+    seed: int | None = None
     """Of the tasks and of the planner."""
     horizon_blocks: int | None = None
     history_frames: int = 1
     method: str | None = None
-    planner: PlannerConfig = field(default_factory=CEMConfig)
-    last_start: bool = False
+    planner: PlannerConfig | None = None
+    last_start: bool | None = None
     """Variant `len` of the paper's draw."""
-    hold_steps: int = 1
+    hold_steps: int | None = None
 
 
 def evaluate_run(
-    request: Request, dataset: Dataset, results: Path, *, workers: int = 2, pictures: int = 4
+    request: Request, source: Dataset | TaskSet, results: Path, *, workers: int = 2, pictures: int = 4
 ) -> Evaluation:
-    """Evaluate into RESULTS/evaluations/CELL, on the tasks that every other method gets, and compare with them."""
-    job, cell = make_job(request, dataset, results)
-    with evaluation_workers(workers) as pool:
+    """Evaluate into RESULTS/evaluations/CELL, on the tasks that every other method gets, and compare with them.
+
+    The tasks are chosen from a dataset, or are a frozen set as it is.
+    """
+    pool = evaluation_workers(workers)
+    require_count("pictures", pictures, 0)
+    job, cell = make_job(request, source, results)
+    with pool:
         evaluation = evaluate(job, cell, pool, pictures=pictures)
     compare_all(results)
     return evaluation
 
 
 def evaluate_policy(
-    policy: Policy, method: str, dataset: Dataset, results: Path, request: Request | None = None, *, pictures: int = 4
+    policy: Policy,
+    method: str,
+    source: Dataset | TaskSet,
+    results: Path,
+    request: Request | None = None,
+    *,
+    pictures: int = 4,
 ) -> Evaluation:
     """Evaluate anything that decides, under the name `method`, in this process; of the request its tasks count."""
-    job, cell = make_job(request or Request(run=None), dataset, results, method)
+    require_count("pictures", pictures, 0)
+    job, cell = make_job(request or Request(run=None), source, results, method)
     evaluation = evaluate_here(job, policy, cell, pictures=pictures)
     compare_all(results)
     return evaluation
@@ -67,49 +81,104 @@ def compare_all(results: Path) -> None:
     write_anatomies(results)
 
 
-def make_job(request: Request, dataset: Dataset, results: Path, method: str | None = None) -> tuple[Job, Path]:
+def make_job(request: Request, source: Dataset | TaskSet, results: Path, method: str | None = None) -> tuple[Job, Path]:
     """The job, its tasks frozen in RESULTS/tasks, and the folder that its results go to."""
     results = Path(results)
-    for name, value in (("tasks", request.tasks), ("horizon", request.horizon_blocks)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} must be at least 1, found {value}")
-    protocol = protocol_for(request.protocol, last_start=request.last_start, hold_steps=request.hold_steps)
+    require_possible(request)
+    if request.run is None and method is None and (request.planner is not None or request.history_frames != 1):
+        raise UsageError("the random policy neither plans nor looks back: leave out --planner, --mu and --history")
+    protocol = protocol_of(request, source)
+    dataset = _pictures_of(source)
+    model = _find_model(request, protocol, source)
+    tasks = source if isinstance(source, TaskSet) else _choose_tasks(request, protocol, source)
+    tasks_file = _freeze(tasks, results)
     horizon = request.horizon_blocks or protocol.horizon_blocks
-    model = _find_model(request, protocol, dataset)
-    tasks_file = _freeze_tasks(request, protocol, dataset, results)
     job = Job(
         method=_checked_name(method or request.method or model.name),
         tasks_file=str(tasks_file),
-        tasks_sha256=durable.read_json(tasks_file)["sha256"],
-        dataset=str(dataset.path) if dataset.world.renderer == "imported" else None,
+        tasks_sha256=tasks.sha256,
+        dataset=dataset,
         checkpoint=model.checkpoint,
         checkpoint_sha256=model.checkpoint_sha256,
         planner=model.planner,
         horizon_blocks=horizon,
         frameskip=model.frameskip,
-        history_frames=request.history_frames,
-        seed=request.seed,
+        history_frames=min(model.window, request.history_frames),
+        seed=tasks.seed,
     )
-    cell = f"{dataset.world.environment}-{job.method}-{protocol.name}-seed{request.seed}"
+    cell = f"{tasks.world.environment}-{job.method}-{protocol.name}-seed{tasks.seed}"
     if horizon != protocol.horizon_blocks:
         cell += f"-h{horizon}"
     return job, results / "evaluations" / cell
 
 
-def _freeze_tasks(request: Request, protocol: ProtocolConfig, dataset: Dataset, results: Path) -> Path:
-    """RESULTS/tasks/ENV-PROTOCOL-seedN.json, the same for every method and horizon.
+def require_possible(request: Request) -> None:
+    """UsageError for numbers that cannot count anything."""
+    require_count("tasks", request.tasks, 1)
+    require_count("horizon", request.horizon_blocks, 1)
+    require_count("history", request.history_frames, 1)
+    require_count("seed", request.seed, 0)
 
-    Held-out means held out of training by the default split, which does not depend on the model, or by a dataset that
-    no model is trained on.
-    """
-    count = request.tasks or DEFAULT_TASKS[request.protocol]
-    split = TrainConfig()
-    held_out = held_out_episodes(dataset, split.split_seed, split.validation_fraction)
-    tasks = choose_tasks(dataset, protocol, count, request.seed, held_out)
-    path = results / "tasks" / f"{dataset.world.environment}-{protocol.name}-seed{request.seed}.json"
+
+def require_count(name: str, value: int | None, least: int) -> None:
+    """UsageError for a number below the least that makes sense; None was not asked for."""
+    if value is not None and value < least:
+        raise UsageError(f"{name} must be at least {least}, found {value}")
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def protocol_of(request: Request, source: Dataset | TaskSet) -> ProtocolConfig:
+    """The protocol asked for, or that of a frozen set: its tasks are what they are, and no option may say otherwise."""
+    if isinstance(source, Dataset):
+        hold_steps = 1 if request.hold_steps is None else request.hold_steps
+        name = request.protocol or DEFAULT_PROTOCOL
+        return protocol_for(name, last_start=bool(request.last_start), hold_steps=hold_steps)
+    chosen = {
+        "protocol": request.protocol,
+        "tasks": request.tasks,
+        "seed": request.seed,
+        "variant": None if request.last_start is None else "len" if request.last_start else "len-1",
+        "hold": request.hold_steps,
+    }
+    for option, value in chosen.items():
+        if value is not None:
+            raise UsageError(
+                f"--{option} {value} chooses tasks from --data; a frozen task set brings its own "
+                f"({source.protocol.name}, seed {source.seed}, {len(source.tasks)} tasks): leave the option out"
+            )
+    return source.protocol
+
+
+def _pictures_of(source: Dataset | TaskSet) -> str | None:
+    """Path of the dataset whose frames show starts and goals, where they are not what our renderer would draw."""
+    if source.world.renderer != "imported":
+        return None
+    if isinstance(source, TaskSet):
+        raise UsageError(
+            f"these tasks start at pictures of an imported dataset ({source.dataset_sha256[:12]}), which a task set "
+            "does not hold; give that dataset with --data"
+        )
+    return str(source.path)
+
+
+def _choose_tasks(request: Request, protocol: ProtocolConfig, dataset: Dataset) -> TaskSet:
+    """The same for every method and horizon."""
+    count = request.tasks or DEFAULT_TASKS[request.protocol or DEFAULT_PROTOCOL]
+    seed = DEFAULT_SEED if request.seed is None else request.seed
+    return choose_tasks(dataset, protocol, count, seed, held_out(dataset))
+
+
+def _freeze(tasks: TaskSet, results: Path) -> Path:
+    """RESULTS/tasks/ENV-PROTOCOL-seedN.json."""
+    path = results / "tasks" / f"{tasks.world.environment}-{tasks.protocol.name}-seed{tasks.seed}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_tasks(path, tasks)
     return path
+
+
+# --- who decides -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -117,25 +186,34 @@ class _Model:
     """What a job says about who decides, and its name in tables: random, salt, salt-gauss-newton."""
 
     name: str
+    window: int = 1
+    """Frames that it can look back at: to be offered more is the same job."""
     frameskip: int = DEFAULT_FRAMESKIP
     checkpoint: str | None = None
     checkpoint_sha256: str | None = None
     planner: PlannerConfig | None = None
 
 
-def _find_model(request: Request, protocol: ProtocolConfig, dataset: Dataset) -> _Model:
+def _find_model(request: Request, protocol: ProtocolConfig, source: Dataset | TaskSet) -> _Model:
     if request.run is None:
         return _Model("random")
     from saltwm import checkpoint
 
     path = checkpoint.find_checkpoint(request.run)
     info = checkpoint.read_info(path)
-    checkpoint.require_same_world(info.world, dataset.world, path)
-    if protocol.held_out and info.run.train.split == "episode" and info.dataset_sha256 == dataset.sha256:
-        _require_same_split(info.run.train, path)
-    model, planner = info.run.model, request.planner
+    checkpoint.require_same_world(info.world, source.world, path)
+    seen = why_seen(info, source) if protocol.held_out else None
+    if seen is not None:
+        raise MismatchError(
+            f"{path}: protocol {protocol.name!r} wants episodes that training did not see, and {seen}; give data of "
+            "its own for evaluation (saltwm collect with --held-out), or evaluate with --protocol paper"
+        )
+    model, planner = info.run.model, request.planner or CEMConfig()
+    if not can_plan(model, planner):
+        raise UsageError(f"{path}: gauss-newton needs a state-affine model (salt), and this is {model.model}; use cem")
     return _Model(
-        name=model.model if isinstance(planner, CEMConfig) else f"{model.model}-{planner.kind}",
+        name=method_name(model, planner),
+        window=model.transformer.window if model.model == "lewm" else 1,
         frameskip=model.frameskip,
         checkpoint=str(path),
         checkpoint_sha256=durable.sha256(path / durable.MANIFEST),
@@ -143,17 +221,17 @@ def _find_model(request: Request, protocol: ProtocolConfig, dataset: Dataset) ->
     )
 
 
+def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:
+    """Whether the planner works with such a model: Gauss-Newton goes through A(c)."""
+    return model.model == "salt" or not isinstance(planner, GaussNewtonConfig)
+
+
+def method_name(model: ModelConfig, planner: PlannerConfig) -> str:
+    """What a model with a planner is called unless it is given a name."""
+    return model.model if isinstance(planner, CEMConfig) else f"{model.model}-{planner.kind}"
+
+
 def _checked_name(method: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", method):
         raise UsageError(f"method {method!r}: a name of letters, digits and _.+- is needed, because folders bear it")
     return method
-
-
-def _require_same_split(train: TrainConfig, path: Path) -> None:
-    """The held-out episodes of the tasks must be those that this run did not see."""
-    default = TrainConfig()
-    if (train.split_seed, train.validation_fraction) != (default.split_seed, default.validation_fraction):
-        raise MismatchError(
-            f"{path}: trained with split seed {train.split_seed} and fraction {train.validation_fraction}; tasks are "
-            f"held out with {default.split_seed} and {default.validation_fraction}, so it may have seen them"
-        )

@@ -49,8 +49,11 @@ def film(tasks: TaskSet, outcomes: list[Outcome], directory: Path) -> list[Path]
     return paths
 
 
-def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str) -> list[Path]:
-    """The episode as a gif or mp4 that says at each step what the plan in force promises, and as a strip."""
+def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str, title: str | None = None) -> list[Path]:
+    """The episode as a gif or mp4 that says at each step what the plan in force promises, and as a strip.
+
+    `title` goes before the names of the files, so that others' pictures of the same task can lie beside them.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     env = make_env(tasks.world.environment, variant=tasks.protocol.variant, render_quality=tasks.world.render)
     record = outcome.record
@@ -60,10 +63,11 @@ def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str) -> list[P
         captioned(beside(frame, seen.goal), caption(record, step, distance, tasks.protocol.budget_steps))
         for step, (frame, distance) in enumerate(zip(seen.frames, seen.distances, strict=True))
     ]
-    path = directory / picture_name(record)
-    write_video(path.with_suffix(f".{kind}"), frames)
-    write_strip(path.with_suffix(".png"), seen)
-    return [path.with_suffix(f".{kind}"), path.with_suffix(".png")]
+    name = "-".join([*([title] if title else []), picture_name(record)])
+    moving, strip = directory / f"{name}.{kind}", directory / f"{name}.png"
+    write_video(moving, frames)
+    write_strip(strip, seen)
+    return [moving, strip]
 
 
 def picture_name(record: EpisodeRecord) -> str:

@@ -1,6 +1,7 @@
 """Many cells with one set of processes: resumable, each cell whole or absent, no mean over what is missing."""
 
 import itertools
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,14 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saltwm import durable
-from saltwm.config import CEMConfig, PlannerConfig, differing_fields, to_plain
+from saltwm.config import CEMConfig, PlannerConfig, WorldSpec, differing_fields, to_plain
 from saltwm.data.store import Dataset
-from saltwm.errors import MismatchError
-from saltwm.evaluation.cell import CHUNK_SECONDS, evaluate, evaluation_workers
-from saltwm.evaluation.evaluate import Request, compare_all, make_job
+from saltwm.errors import MismatchError, UsageError
+from saltwm.evaluation.cell import CHUNK_SECONDS, evaluate, evaluation_workers, require_own_folder
+from saltwm.evaluation.evaluate import (
+    Request,
+    can_plan,
+    compare_all,
+    make_job,
+    method_name,
+    protocol_of,
+    require_count,
+    require_possible,
+)
 from saltwm.evaluation.on_ray import RayWorkers
-from saltwm.evaluation.protocols import protocol_for
-from saltwm.records import Evaluation, PlannedCell, read_plan
+from saltwm.progress import console
+from saltwm.records import Evaluation, PlannedCell, TaskSet, read_plan
 from saltwm.workers import Workers
 
 if TYPE_CHECKING:
@@ -24,10 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Suite:
-    """Every combination of these, each run on the dataset of its world; the random policy is one more method."""
+    """Every combination of these, each run on tasks of its world; the random policy is one more method."""
 
     runs: tuple[Path, ...]
     protocols: tuple[str, ...] = ("paper", "clean")
+    """With datasets, like seeds and tasks; a frozen task set brings its own."""
     horizons: tuple[int | None, ...] = (None,)
     """None is each protocol's own."""
     seeds: tuple[int, ...] = (1,)
@@ -38,7 +49,7 @@ class Suite:
 
 def run_suite(
     suite: Suite,
-    datasets: Sequence[Dataset],
+    sources: Sequence[Dataset] | Sequence[TaskSet],
     results: Path,
     *,
     workers: int = 2,
@@ -47,24 +58,32 @@ def run_suite(
 ) -> list[Evaluation]:
     """Evaluate what is not evaluated yet, in the suite's order; what is planned is on disk before anything runs.
 
-    The workers are processes of this machine, or of the Ray cluster at the address `ray`.
+    Tasks are chosen from datasets, or are frozen sets as they are. The workers are processes of this machine, or of the
+    Ray cluster at the address `ray`.
     """
-    requests = [(dataset, request) for dataset in datasets for request in _requests(suite, dataset)]
-    _require_a_dataset_each(suite, datasets)
-    jobs = [make_job(request, dataset, results) for dataset, request in requests]
+    pool = _workers(workers, ray)
+    require_count("pictures", pictures, 0)
+    _require_tasks_for_each(suite, sources)
+    requests = [(source, request) for source in sources for request in _requests(suite, source)]
+    for _, request in requests:
+        require_possible(request)
+    _say_left_out(suite)
+    jobs = [make_job(request, source, results) for source, request in requests]
+    for job, cell in jobs:
+        require_own_folder(job, cell)
     planned = [
         PlannedCell(
-            environment=dataset.world.environment,
-            protocol=protocol_for(request.protocol).name,
+            environment=source.world.environment,
+            protocol=protocol_of(request, source).name,
             horizon_blocks=job.horizon_blocks,
             method=job.method,
             seed=job.seed,
         )
-        for (dataset, request), (job, _) in zip(requests, jobs, strict=True)
+        for (source, request), (job, _) in zip(requests, jobs, strict=True)
     ]
     _write_plan(Path(results), planned)
     evaluations = []
-    with _workers(workers, ray) as pool:
+    with pool:
         for job, cell in jobs:
             evaluations.append(evaluate(job, cell, pool, pictures=pictures))
             compare_all(results)
@@ -75,36 +94,78 @@ def _workers(count: int, ray: str | None) -> Workers | RayWorkers:
     return evaluation_workers(count) if ray is None else RayWorkers(ray, count, item_seconds=CHUNK_SECONDS)
 
 
-def _requests(suite: Suite, dataset: Dataset) -> list[Request]:
-    """The cells on one dataset; runs of one model are told apart by their folders."""
-    runs = [run for run in suite.runs if _read_info(run).world == dataset.world]
-    models = {run: _read_info(run).run.model.model for run in runs}
-    shared = Counter(models.values())
+@dataclass(frozen=True)
+class _Method:
+    """Who acts, by its name in tables: a run with a planner, or the random policy."""
 
-    def name(run: Path, planner: PlannerConfig) -> str | None:
-        if shared[models[run]] == 1:
-            return None
-        return run.name if isinstance(planner, CEMConfig) else f"{run.name}-{planner.kind}"
+    name: str = "random"
+    run: Path | None = None
+    planner: PlannerConfig | None = None
 
-    methods: list[tuple[Path | None, PlannerConfig, str | None]] = []
-    if suite.random:
-        methods.append((None, CEMConfig(), None))
-    methods += [(run, planner, name(run, planner)) for run in runs for planner in suite.planners]
+
+def _requests(suite: Suite, source: Dataset | TaskSet) -> list[Request]:
+    """The cells on a dataset or a task set."""
+    methods = _methods(suite, source.world)
+    if isinstance(source, TaskSet):
+        return [
+            Request(method.run, horizon_blocks=horizon, method=method.name, planner=method.planner)
+            for horizon, method in itertools.product(suite.horizons, methods)
+        ]
     return [
-        Request(run, protocol, suite.tasks, seed, horizon, method=method, planner=planner)
-        for protocol, horizon, seed, (run, planner, method) in itertools.product(
-            suite.protocols, suite.horizons, suite.seeds, methods
-        )
+        Request(method.run, protocol, suite.tasks, seed, horizon, method=method.name, planner=method.planner)
+        for protocol, horizon, seed, method in itertools.product(suite.protocols, suite.horizons, suite.seeds, methods)
     ]
 
 
-def _require_a_dataset_each(suite: Suite, datasets: Sequence[Dataset]) -> None:
-    worlds = [dataset.world for dataset in datasets]
+def _methods(suite: Suite, world: WorldSpec) -> list[_Method]:
+    """Who acts in a world; runs of one model are told apart by their folders."""
+    models = {run: _read_info(run).run.model for run in suite.runs if _read_info(run).world == world}
+    shared = Counter(model.model for model in models.values())
+
+    def name(run: Path, planner: PlannerConfig) -> str:
+        if shared[models[run].model] == 1:
+            return method_name(models[run], planner)
+        folder = Path(os.path.abspath(run)).name
+        return folder if isinstance(planner, CEMConfig) else f"{folder}-{planner.kind}"
+
+    pairs = [(run, planner) for run in models for planner in suite.planners]
+    methods = [_Method(name(run, planner), run, planner) for run, planner in pairs if can_plan(models[run], planner)]
+    methods = [_Method(), *methods] if suite.random else methods
+    _require_own_names(methods)
+    return methods
+
+
+def _say_left_out(suite: Suite) -> None:
+    """One line about the runs that not every planner of the suite can plan with."""
+    models = {run: _read_info(run).run.model for run in suite.runs}
+    left_out = [run for run, model in models.items() if not all(can_plan(model, planner) for planner in suite.planners)]
+    if left_out:
+        names = ", ".join(map(str, left_out))
+        line = f"left out: gauss-newton with {names}, for it needs a state-affine model (salt)"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _require_own_names(methods: list[_Method]) -> None:
+    by_name: dict[str, _Method] = {}
+    for method in methods:
+        other = by_name.setdefault(method.name, method)
+        if other is not method:
+            raise UsageError(
+                f"{other.run or 'the random policy'} and {method.run} would both be {method.name!r} in tables and "
+                "folders; evaluate one of them alone with saltwm evaluate --method NAME"
+            )
+
+
+def _require_tasks_for_each(suite: Suite, sources: Sequence[Dataset] | Sequence[TaskSet]) -> None:
+    if not sources:
+        raise UsageError("a suite needs tasks: give datasets or task sets")
+    worlds = [source.world for source in sources]
+    kind = "task set given with --task-sets" if isinstance(sources[0], TaskSet) else "dataset given with --data"
     for run in suite.runs:
         world = _read_info(run).world
         if world not in worlds:
             nearest = differing_fields(world, worlds[0])
-            raise MismatchError(f"{run}: learnt a world that no dataset given with --data is of ({'; '.join(nearest)})")
+            raise MismatchError(f"{run}: learnt a world that no {kind} is of ({'; '.join(nearest)})")
 
 
 def _read_info(run: Path) -> "CheckpointInfo":

@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saltwm import durable
-from saltwm.config import ProtocolConfig, to_plain
+from saltwm.config import ProtocolConfig, differing_fields, to_plain
 from saltwm.data.store import Dataset
-from saltwm.envs import make_env
+from saltwm.envs import env_class, make_env
 from saltwm.envs.base import PlanningEnv
-from saltwm.errors import MismatchError, UsageError
+from saltwm.errors import DamagedError, MismatchError, UsageError
+from saltwm.evaluation.protocols import protocol_for
 from saltwm.records import Task, TaskSet, read_tasks
 from saltwm.rng import stream
 
@@ -58,8 +59,8 @@ def _allowed_episodes(
         return np.arange(len(dataset.lengths))
     if held_out is None or len(held_out) == 0:
         raise UsageError(
-            f"protocol {protocol.name!r} wants episodes that training did not see, and this run held out windows, "
-            "not episodes; train with --split episode or evaluate with --protocol paper"
+            f"protocol {protocol.name!r} wants episodes that training did not see, and there are none; collect some "
+            "(saltwm collect with --held-out), or evaluate with --protocol paper"
         )
     return held_out
 
@@ -139,3 +140,22 @@ def write_tasks(path: Path, tasks: TaskSet) -> None:
             f"{path} holds another task set; results on different sets cannot be compared: use another --out"
         )
     durable.write_json(path, {"sha256": tasks.sha256, **to_plain(tasks)})
+
+
+def read_frozen(path: Path) -> TaskSet:
+    """A task set from anywhere, if it is one that this version could have chosen; its hash is checked too."""
+    tasks = read_tasks(path)
+    env_class(tasks.world.environment)  # refuses a name that it does not know
+    known = protocol_for(
+        tasks.protocol.name.partition("-")[0],
+        last_start=tasks.protocol.last_start,
+        hold_steps=tasks.protocol.hold_steps,
+    )
+    if differing := differing_fields(known, tasks.protocol):
+        raise MismatchError(
+            f"{path}: its protocol {tasks.protocol.name!r} is not that of this version ({'; '.join(differing)}); "
+            "results under other rules would bear the same name"
+        )
+    if [task.index for task in tasks.tasks] != list(range(len(tasks.tasks))) or not tasks.tasks or tasks.seed < 0:
+        raise DamagedError(f"{path}: expected tasks numbered from 0 and a seed of at least 0")
+    return tasks

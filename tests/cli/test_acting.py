@@ -30,12 +30,20 @@ def test_a_play_leaves_a_moving_picture_and_a_strip(dataset, run, tmp_path, caps
     found = json.loads(capsys.readouterr().out)
     assert found["outcome"] in ("reached", "budget")
     assert "step 0" in found["promised_costs"]
-    names = {path.name for path in tmp_path.iterdir()} - {"tasks"}
-    assert names == {f"task-002-{found['outcome']}.gif", f"task-002-{found['outcome']}.png"}
+    stem = f"two-room-salt-gauss-newton-paper-seed1-task-002-{found['outcome']}"
+    assert {path.name for path in tmp_path.iterdir()} == {f"{stem}.gif", f"{stem}.png"}
     with pytest.raises(SystemExit) as stopped:
         main(["play", "random", *words, "--task", "7"])
     assert stopped.value.code == 2
     assert "no task 7; it has tasks 0 to 2" in capsys.readouterr().err
+
+
+def test_plays_of_other_methods_and_other_task_sets_lie_side_by_side(dataset, tmp_path):
+    words = ["play", "random", "--data", str(dataset.path), "--protocol", "paper", "--out", str(tmp_path)]
+    for options in (["--tasks", "3"], ["--tasks", "4"], ["--tasks", "3", "--method", "other"], ["--horizon", "2"]):
+        main([*words, *options])
+    names = {path.stem.partition("-task-")[0] for path in tmp_path.glob("*.gif")}
+    assert names == {f"two-room-{end}" for end in ("random-paper-seed1", "other-paper-seed1", "random-paper-seed1-h2")}
 
 
 def test_an_anatomy_films_the_failures_and_writes_their_pages(results, tmp_path, capsys):
@@ -49,9 +57,59 @@ def test_an_anatomy_films_the_failures_and_writes_their_pages(results, tmp_path,
     assert "SALT against Random" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["--workers", "0"], ["--tasks", "0"], ["--horizon", "-1"], ["--hold", "0"]])
-def test_impossible_numbers_are_refused_at_once(dataset, tmp_path, capsys, words):
+def test_decode_draws_predictions_and_the_report_shows_them(dataset, run, tmp_path, capsys):
+    words = ["decode", str(run), "--data", str(dataset.path), "--out", str(tmp_path), "--steps", "2", "--frames", "64"]
+    main([*words, "--json"])
+    record = json.loads(capsys.readouterr().out)
+    assert (record["decoder"], record["steps"], record["frames"], len(record["predicted_mse"])) == ("small", 2, 64, 7)
+    folder = tmp_path / "diagnostics" / run.name
+    assert {path.name for path in folder.iterdir()} == {"decoded.png", "decoded.json"}
+    main([*words, "--episodes", "1"])
+    printed = capsys.readouterr().out
+    assert "of decoded predictions, t = 15 and 45" in printed
+    assert f"next: saltwm report {tmp_path} --out report" in printed.replace("\n", " ").replace("  ", " ")
+    main(["report", str(tmp_path), "--out", str(tmp_path / "page")])
+    assert "Decoded open-loop predictions" in (tmp_path / "page" / "index.html").read_text()
+
+
+def test_decode_refuses_a_model_of_another_world(run, tmp_path, capsys):
+    data = str(tmp_path / "data")
+    main(["collect", "two-room", "--episodes", "2", "--image-size", "24", "--frame-every", "5", "--out", data])
     with pytest.raises(SystemExit) as stopped:
-        main(["evaluate", "random", "--data", str(dataset.path), "--out", str(tmp_path), "--protocol", "paper", *words])
+        main(["decode", str(run), "--data", data, "--out", str(tmp_path / "results")])
+    assert stopped.value.code == 3
+    assert "image_size: expected 16, found 24" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "evaluate random --protocol paper --workers 0",
+        "evaluate random --protocol paper --tasks 0",
+        "evaluate random --protocol paper --horizon -1",
+        "evaluate random --protocol paper --hold 0",
+        "evaluate random --protocol paper --history 0",
+        "evaluate random --protocol paper --seed -1",
+        "evaluate random --protocol paper --pictures -1",
+        "suite --workers 0",
+        "suite --seeds 1 -1",
+        "suite --horizons 5 0",
+        "suite --pictures -1",
+        "suite --tasks 0",
+        "play random --seed -1",
+        "play random --protocol paper --tasks 0",
+        "diagnose RUN --batches 0",
+        "diagnose RUN --horizon 0",
+        "diagnose RUN --trajectories 0",
+        "diagnose RUN --frames 0",
+    ],
+)
+def test_impossible_numbers_are_refused_at_once_with_nothing_written(dataset, run, tmp_path, capsys, words):
+    with pytest.raises(SystemExit) as stopped:
+        main([*words.replace("RUN", str(run)).split(), "--data", str(dataset.path), "--out", str(tmp_path / "out")])
     assert stopped.value.code == 2
-    assert "at least 1" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "at least" in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -11,20 +11,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from saltwm import durable
-from saltwm.config import CEMConfig
+from saltwm import checkpoint, durable
+from saltwm.checkpoint import FORMAT, CheckpointInfo, RunInfo
+from saltwm.config import CEMConfig, EncoderConfig, GaussNewtonConfig, ModelConfig, RunConfig, TrainConfig
 from saltwm.errors import DamagedError, MismatchError, SaltError, UsageError
 from saltwm.evaluation import cell as cells
 from saltwm.evaluation.chunks import read_outcomes
 from saltwm.evaluation.evaluate import Request, evaluate_policy, evaluate_run, make_job
+from saltwm.model.world_model import WorldModel
 from saltwm.planning.policy import Decision
-from saltwm.records import read_cell, read_tasks
+from saltwm.records import read_cell, read_cells, read_tasks
 
 FAST = CEMConfig(candidates=12, iterations=2, elites=4)
 
 
 def request(run, **options):
-    return Request(run=run, protocol="paper", tasks=12, planner=FAST, **options)
+    return Request(run=run, protocol="paper", tasks=12, planner=None if run is None else FAST, **options)
 
 
 def records(results):
@@ -106,8 +108,13 @@ def test_an_interrupted_evaluation_goes_on_with_the_chunks_that_are_left(
     with pytest.raises(KeyboardInterrupt):
         evaluate_run(request(run), dataset, tmp_path, workers=1, pictures=0)
     assert records(tmp_path) == {}
+    (clock,) = tmp_path.glob(f"evaluations/*/chunks/{cells.SECONDS_FILE}")
+    assert durable.read_json(clock) > 0
+    durable.write_json(clock, 1e6)  # as if the first session had been long
     evaluate_run(request(run), dataset, tmp_path, workers=1, pictures=0)
     assert written == [0, None, 5, 10]
+    (cell,) = read_cells(tmp_path)
+    assert cell.evaluation.seconds > 1e6  # its time is that of both sessions
     assert records(tmp_path) == records(undisturbed)
 
 
@@ -186,6 +193,60 @@ def test_random_and_lewm_are_rows_on_the_same_tasks(undisturbed, lewm_run, datas
     assert len({evaluation.tasks_sha256 for evaluation in found}) == 1
     pairs = {(row["method_a"], row["method_b"]) for row in durable.read_json(undisturbed / "comparisons.json")}
     assert pairs == {("salt", "lewm"), ("salt", "random"), ("lewm", "random")}
+
+
+def test_a_model_that_cannot_look_back_is_offered_what_it_can_use(undisturbed, run, lewm_run, dataset):
+    (plain, place), (offered, same_place) = (
+        make_job(request(run, history_frames=frames), dataset, undisturbed) for frames in (1, 3)
+    )
+    assert (plain, place) == (offered, same_place)
+    job, _ = make_job(request(lewm_run, history_frames=9), dataset, undisturbed)
+    assert job.history_frames == 3
+
+
+def test_the_random_policy_takes_no_planner_and_no_history(dataset, tmp_path):
+    for options in ({"planner": FAST}, {"history_frames": 3}):
+        with pytest.raises(UsageError, match="neither plans nor looks back"):
+            evaluate_run(Request(run=None, protocol="paper", tasks=3, **options), dataset, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_gauss_newton_is_refused_before_anything_is_written_where_it_cannot_plan(lewm_run, dataset, tmp_path):
+    asked = Request(run=lewm_run, protocol="paper", tasks=3, planner=GaussNewtonConfig())
+    with pytest.raises(UsageError, match=r"needs a state-affine model \(salt\), and this is lewm"):
+        evaluate_run(asked, dataset, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "held_out"),
+    [
+        ({"split": "window"}, "it held out windows of this dataset"),
+        ({"split_seed": 1}, "its split of this dataset has seed 1 and fraction 0.1"),
+    ],
+)
+def test_clean_refuses_a_run_that_saw_the_episodes(dataset, tmp_path, changes, held_out):
+    train = dataclasses.replace(TrainConfig(), **changes)
+    path = write_run(tmp_path / "run", dataset.world, dataset.sha256, train)
+    asked = Request(run=path, protocol="clean", tasks=2)
+    with pytest.raises(MismatchError, match=f"{held_out}.*--held-out"):
+        make_job(asked, dataset, tmp_path / "results")
+    frozen, _ = make_job(Request(run=None, protocol="clean", tasks=2), dataset, tmp_path / "others")
+    with pytest.raises(MismatchError, match=held_out):
+        make_job(Request(run=path), read_tasks(Path(frozen.tasks_file)), tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+    make_job(dataclasses.replace(asked, protocol="paper"), dataset, tmp_path / "results")  # which says so itself
+    elsewhere = write_run(tmp_path / "elsewhere", dataset.world, "a" * 64, train)
+    make_job(dataclasses.replace(asked, run=elsewhere), dataset, tmp_path / "results")
+
+
+def write_run(path, world, dataset_sha256, train):
+    """An untrained SALT that says what it was trained on and how that was split."""
+    model = ModelConfig(latent_dim=8, encoder=EncoderConfig("conv", channels=(4,), width=8, projection_dim=8))
+    run = RunConfig("test", model, train=train)
+    checkpoint.start_run(path, RunInfo(FORMAT, run, world, "data", dataset_sha256, 1, {}))
+    weights = WorldModel(model, world).state_dict()
+    return checkpoint.save(path, CheckpointInfo(FORMAT, 0, run, world, dataset_sha256, {}, {}), weights, {}, keep=1)
 
 
 def test_a_checkpoint_of_another_world_is_refused(run, dataset, tmp_path):

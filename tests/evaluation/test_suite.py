@@ -7,7 +7,7 @@ import pytest
 
 from saltwm import durable
 from saltwm.config import CEMConfig, GaussNewtonConfig
-from saltwm.errors import MismatchError
+from saltwm.errors import MismatchError, UsageError
 from saltwm.evaluation import suite as suites
 from saltwm.evaluation.suite import Suite, run_suite
 from saltwm.records import read_cells, read_plan
@@ -54,6 +54,36 @@ def test_runs_of_one_model_are_told_apart_by_their_folders(dataset, run, tmp_pat
     suite = Suite((run, other), ("paper",), planners=(FAST, GaussNewtonConfig()), random=False)
     names = [request.method for request in suites._requests(suite, dataset)]
     assert names == ["salt", "salt-gauss-newton", "other", "other-gauss-newton"]
+
+
+def test_gauss_newton_is_left_out_for_models_that_it_cannot_plan_with_and_one_line_says_so(
+    dataset, run, lewm_run, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(suites, "evaluate", lambda job, cell, pool, pictures: job.method)
+    monkeypatch.setattr(suites, "compare_all", lambda results: None)
+    suite = Suite((run, lewm_run), ("paper", "clean"), planners=(FAST, GaussNewtonConfig()), tasks=2, random=False)
+    methods = run_suite(suite, [dataset], tmp_path)
+    assert methods == ["salt", "salt-gauss-newton", "lewm"] * 2
+    assert {planned.method for planned in read_plan(tmp_path)} == set(methods)
+    said = capsys.readouterr().err
+    assert said.count("left out: gauss-newton with") == 1
+    assert str(lewm_run) in said
+
+
+def test_runs_that_would_bear_one_name_are_refused_at_once(dataset, run, tmp_path):
+    other = shutil.copytree(run, tmp_path / "other" / run.name)
+    with pytest.raises(UsageError, match=r"would both be 'salt'.*--method NAME"):
+        run_suite(Suite((run, other), ("paper",), tasks=3), [dataset], tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_place_that_another_model_has_taken_is_found_before_anything_runs(finished, dataset, run, lewm_run):
+    _, results, _ = finished
+    plan = read_plan(results)
+    other = CEMConfig(candidates=13, iterations=2, elites=4)
+    with pytest.raises(MismatchError, match="holds another evaluation"):
+        run_suite(Suite((lewm_run, run), ("paper",), planners=(other,), tasks=6), [dataset], results)
+    assert read_plan(results) == plan
 
 
 def test_a_run_without_a_dataset_of_its_world_is_refused(dataset, run, tmp_path):

@@ -71,7 +71,7 @@ def test_too_many_tasks_say_how_many_there_are(dataset, held_out):
 
 
 def test_clean_tasks_need_held_out_episodes(dataset):
-    with pytest.raises(UsageError, match="--split episode"):
+    with pytest.raises(UsageError, match="--held-out"):
         choose_tasks(dataset, CLEAN, 5, 1, None)
 
 
