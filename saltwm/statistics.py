@@ -22,6 +22,7 @@ from saltwm.rng import stream
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
+"""A difference is claimed where p is below this."""
 _RESAMPLES = 10_000
 # Methods later in the list are what earlier ones are measured against; a user's own method comes first.
 _YARDSTICKS = ("salt", "lewm", "random")

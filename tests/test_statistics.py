@@ -251,6 +251,17 @@ def test_every_pair_on_shared_tasks_is_compared_with_seeds_pooled():
     assert found[0].cells_a == ("salt-a", "salt-b")
 
 
+def test_weights_are_one_method_wherever_they_lie_and_other_weights_are_another():
+    def salt(tasks, checkpoint, sha256):
+        return make_cell("salt", [True] * 4, tasks=tasks * 64, checkpoint=checkpoint, checkpoint_sha256=sha256)
+
+    randoms = [make_cell("random", [False] * 4, tasks=tasks * 64) for tasks in "ab"]
+    (moved,) = comparisons([salt("a", "runs/x", "aa"), salt("b", "/abs/runs/x", "aa"), *randoms])
+    assert moved.cells_a == ("salt-a", "salt-b")
+    renewed = comparisons([salt("a", "checkpoints/x", "aa"), salt("b", "checkpoints/x", "bb"), *randoms])
+    assert [c.cells_a for c in renewed] == [("salt-a",), ("salt-b",)]
+
+
 def write_cell(results, cell: Cell) -> None:
     folder = results / "evaluations" / cell.name
     folder.mkdir(parents=True)

@@ -12,11 +12,10 @@ from typing import Literal
 from saltwm.records import Comparison, Diagnosis
 from saltwm.report import paper_figures, tables
 from saltwm.report.findings import Findings
-from saltwm.statistics import mcnemar
+from saltwm.statistics import ALPHA, mcnemar
 
 Verdict = Literal["holds", "does not hold", "not shown"]
 
-ALPHA = 0.05
 MARGIN = 0.05
 """Relative difference below which two values without intervals are not told apart."""
 EXACT = 1e-6
@@ -62,13 +61,13 @@ def claims(findings: Findings) -> list[Claim]:
         Claim(
             "SALT nevertheless plans better",
             "Sec. 4.2: in all four environments",
-            f"exact paired McNemar test on the same tasks, p < {ALPHA}",
+            f"exact paired McNemar test on the same tasks, p < {ALPHA:g}",
             tuple(_plans_better(findings, ("paper", "clean"))),
         ),
         Claim(
             "SALT keeps its advantage over long horizons",
             "Sec. 4.5: in all twelve combinations",
-            f"exact paired McNemar test on the same tasks, p < {ALPHA}",
+            f"exact paired McNemar test on the same tasks, p < {ALPHA:g}",
             tuple(_plans_better(findings, ("long",))),
         ),
         Claim(
@@ -107,7 +106,7 @@ def claims(findings: Findings) -> list[Claim]:
             "Sec. 4.4: {} against {} of {} episodes on Cube".format(
                 paper_figures.ANATOMY["cube", "lewm"][0], *paper_figures.ANATOMY["cube", "salt"][::2]
             ),
-            f"exact McNemar test on the episodes that ended in a mismatch failure, p < {ALPHA}",
+            f"exact McNemar test on the episodes that ended in a mismatch failure, p < {ALPHA:g}",
             tuple(_mismatch(findings)),
         ),
     ]

@@ -2,6 +2,7 @@
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltwm.config import to_plain
 from saltwm.records import Cell, Comparison, Evaluation, PlannedCell, Rate
-from saltwm.statistics import over_seeds, wilson
+from saltwm.statistics import method_key, over_seeds, wilson
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -46,7 +47,7 @@ class SuccessRow:
     median_steps_to_success: float | None
     cell: str
     label: str
-    """The method as people call it, with its run where one method stands here with several."""
+    """The method as people call it, with its run, and its weights, where one name stands for several."""
 
 
 @dataclass(frozen=True)
@@ -97,21 +98,40 @@ def success_rows(cells: Iterable[Cell]) -> list[SuccessRow]:
 
 
 def method_labels(cells: Iterable[Cell]) -> dict[str, str]:
-    """What to call each cell's method: its name, plus the run (or the cell) where the name alone is ambiguous."""
+    """What to call each cell's method: its name, and where that means several things as much more as it takes.
+
+    Under one protocol and horizon a label is one method, with one set of weights and one planner.
+    """
     cells = list(cells)
     labels = {cell.name: method_name(cell.evaluation.method) for cell in cells}
-    for more in (lambda cell: run_name(cell.evaluation) or "no run", lambda cell: cell.name):
-        meetings: dict[tuple[Any, ...], list[Cell]] = {}
-        for cell in cells:
-            e = cell.evaluation
-            meetings.setdefault(
-                (e.environment, e.tasks_sha256, e.horizon_blocks, e.seed, labels[cell.name]), []
-            ).append(cell)
-        ambiguous = {labels[c.name] for meeting in meetings.values() if len(meeting) > 1 for c in meeting}
+    for more in (_run, _run_and_weights, lambda cell: cell.name):
+        ambiguous = _ambiguous(cells, labels)
         for cell in cells:
             if labels[cell.name] in ambiguous:
                 labels[cell.name] = f"{method_name(cell.evaluation.method)} ({more(cell)})"
     return labels
+
+
+def _ambiguous(cells: Iterable[Cell], labels: Mapping[str, str]) -> set[str]:
+    """Labels that several methods have under one protocol and horizon, or several cells on the same tasks."""
+    methods: dict[tuple[Any, ...], set[tuple[str, str, str]]] = {}
+    meetings: Counter[tuple[Any, ...]] = Counter()
+    for cell in cells:
+        e, label = cell.evaluation, labels[cell.name]
+        methods.setdefault((label, e.environment, e.protocol, e.horizon_blocks), set()).add(method_key(e))
+        meetings[label, e.environment, e.tasks_sha256, e.horizon_blocks, e.seed] += 1
+    several = {contest[0] for contest, keys in methods.items() if len(keys) > 1}
+    return several | {meeting[0] for meeting, count in meetings.items() if count > 1}
+
+
+def _run(cell: Cell) -> str:
+    return run_name(cell.evaluation) or "no run"
+
+
+def _run_and_weights(cell: Cell) -> str:
+    """For a run that was trained on, or a checkpoint that was shipped again, between two evaluations."""
+    sha256 = cell.evaluation.checkpoint_sha256
+    return f"{_run(cell)}, weights {sha256[:8]}" if sha256 else _run(cell)
 
 
 def seed_means(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell] = ()) -> list[SeedMean]:

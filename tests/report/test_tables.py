@@ -12,7 +12,7 @@ from rich.console import Console
 from saltwm import durable
 from saltwm.config import CLEAN_PROTOCOL
 from saltwm.records import PlannedCell, read_cells, read_comparisons
-from saltwm.report.tables import json_rows, p_value, seed_means, success_rows, success_table
+from saltwm.report.tables import json_rows, p_value, pooled_rows, seed_means, success_rows, success_table
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +105,28 @@ def test_two_runs_of_one_method_are_told_apart_by_their_runs(results, tmp_path):
     durable.write_json(other / "evaluation.json", evaluation | {"checkpoint": "runs/second"})
     labels = {row.label for row in success_rows(read_cells(copy)) if row.method == "salt"}
     assert labels == {"SALT (two-room-salt)", "SALT (second)"}
+
+
+def test_two_sets_of_weights_of_one_checkpoint_are_never_pooled(results, tmp_path):
+    copy = shutil.copytree(results, tmp_path / "results")
+    for path in copy.glob("evaluations/*/evaluation.json"):
+        evaluation = durable.read_json(path)
+        if (evaluation["method"], evaluation["seed"]) == ("salt", 2):
+            durable.write_json(path, evaluation | {"checkpoint_sha256": "cd" * 32})  # shipped again between the seeds
+    rows = [row for row in pooled_rows(read_cells(copy)) if row.method == "salt"]
+    assert [(row.label, row.seeds, row.missing) for row in rows] == [
+        ("SALT (two-room-salt, weights abababab)", (1,), (2,)),
+        ("SALT (two-room-salt, weights cdcdcdcd)", (2,), (1,)),
+    ]
+
+
+def test_a_run_evaluated_under_two_spellings_of_its_path_is_one_method(results, tmp_path):
+    copy = shutil.copytree(results, tmp_path / "results")
+    for path in copy.glob("evaluations/*/evaluation.json"):
+        evaluation = durable.read_json(path)
+        if (evaluation["method"], evaluation["seed"]) == ("salt", 2):
+            durable.write_json(path, evaluation | {"checkpoint": f"/somewhere/{evaluation['checkpoint']}"})
+    assert [(row.method, row.seeds) for row in pooled_rows(read_cells(copy))] == [("salt", (1, 2)), ("random", (1, 2))]
 
 
 @pytest.mark.parametrize(("p", "text"), [(1.0, "1.000"), (0.04, "0.040"), (2.3e-13, "2e-13"), (4e-4, "4e-4")])
