@@ -11,6 +11,8 @@ results/suite.json                             a list of PlannedCell: what a sui
 results/diagnostics/RUN/diagnosis.json         a Diagnosis: error propagation by step
 results/diagnostics/RUN/probes.json            Probes: what the latents know and whether distances between them mean it
 results/diagnostics/RUN/training.json          a Training: what was trained, on what, for how long
+results/diagnostics/RUN/decoded.json           a Decoding: pixel errors of decoded open-loop predictions
+results/diagnostics/RUN/decoded.png            the picture that it describes
 results/diagnostics/RUN/metrics.jsonl          the run's training curves, copied
 results/stages.json                            a list of Stage: how long each step of a reproduction took
 """
@@ -198,6 +200,44 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Decoding:
+    """Open-loop predictions of one model, decoded on held-out episodes (App. C.5), beside a picture of some.
+
+    Errors are mean squared differences of pixels in 0 .. 1, by frame.
+    """
+
+    environment: str
+    method: str
+    objective: str
+    run: str
+    decoder: str
+    """small or paper."""
+    steps: int
+    """Of the decoder's fit."""
+    seed: int
+    frames: int
+    """True frames that it was fitted on."""
+    stretches: int
+    """Pieces of held-out episodes that the errors are means over."""
+    context: int
+    """True frames before the first prediction."""
+    times: tuple[int, ...]
+    """Environment step of each frame, counted from the first."""
+    true_mse: tuple[float, ...]
+    """Of true frames, encoded and decoded: the decoder's own blur, and what the latents do not hold."""
+    predicted_mse: tuple[float, ...]
+    """Of decoded predictions; the frames after the context."""
+    mean_mse: tuple[float, ...]
+    """Of the mean picture of the fitted frames: what a decoder that learnt nothing would draw."""
+    picture_sha256: str
+
+    @property
+    def tells_frames_apart(self) -> bool:
+        """Whether decoded true frames are nearer than the mean picture is; if not, the pictures mean nothing."""
+        return sum(self.true_mse) < sum(self.mean_mse)
+
+
+@dataclass(frozen=True)
 class Stage:
     """One step of a reproduction and its wall time, added up over the sessions that it took."""
 
@@ -365,6 +405,19 @@ def read_cell(folder: Path) -> Cell:
             f"but evaluation.json counts {expected[0]} in {expected[1]}; evaluate again into an empty folder"
         )
     return Cell(folder.name, evaluation, episodes)
+
+
+def read_decoding(path: Path) -> Decoding:
+    """A decoded.json; DamagedError if it does not have an error for each frame."""
+    decoding = read_config(Decoding, path)
+    found = len(decoding.true_mse), len(decoding.mean_mse), len(decoding.predicted_mse)
+    frames = len(decoding.times)
+    if not 0 < decoding.context < frames or found != (frames, frames, frames - decoding.context):
+        raise DamagedError(
+            f"{path}: {frames} frames, {decoding.context} of them context, but {found[0]}, {found[1]} and {found[2]} "
+            "errors of true frames, the mean picture and predictions; decode it again"
+        )
+    return decoding
 
 
 def read_cells(results: Path) -> tuple[Cell, ...]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from saltwm.cli.acting import Anatomy, Diagnose, Evaluate, Play, Report, Suite
+from saltwm.cli.acting import Anatomy, Decode, Diagnose, Evaluate, Play, Report, Suite
 from saltwm.cli.bench import Bench
 from saltwm.cli.data import Collect, Data
 from saltwm.cli.learning import Info, Train, Watch
@@ -34,6 +34,7 @@ Verb = (
     | Annotated[Play, tyro.conf.subcommand("play")]
     | Annotated[Anatomy, tyro.conf.subcommand("anatomy")]
     | Annotated[Diagnose, tyro.conf.subcommand("diagnose")]
+    | Annotated[Decode, tyro.conf.subcommand("decode")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Results, tyro.conf.subcommand("results")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]

@@ -31,11 +31,15 @@ class Encoder(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         """Raw frames uint8 [N, H, W, 3] -> z [N, D]."""
+        return self.head(self.trunk(self.normalise(frames)))
+
+    def normalise(self, frames: Tensor) -> Tensor:
+        """Raw frames uint8 [N, H, W, 3] -> normalised pixels [N, 3, H, W]."""
         check("frames", frames, "N H W 3", H=self.image_size, W=self.image_size, dtype="uint8")
         scale, shift = self.get_buffer("pixel_scale"), self.get_buffer("pixel_shift")
         # A view of [N, H, W, 3] as [N, 3, H, W] is channels_last, the faster layout for convolutions on a CPU.
         pixels = frames.permute(0, 3, 1, 2).to(scale.dtype)
-        return self.head(self.trunk(pixels * scale + shift))
+        return pixels * scale + shift
 
 
 class VisionTransformer(nn.Module):

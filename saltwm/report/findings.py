@@ -15,6 +15,7 @@ from saltwm.records import (
     Anatomy,
     Cell,
     Comparison,
+    Decoding,
     Diagnosis,
     PlannedCell,
     Probes,
@@ -23,6 +24,7 @@ from saltwm.records import (
     Training,
     read_cells,
     read_comparisons,
+    read_decoding,
     read_plan,
     read_stages,
     read_tasks,
@@ -37,9 +39,10 @@ _PICTURE_KINDS = {".gif": "GIF", ".png": "PNG"}
 
 @dataclass(frozen=True)
 class Picture:
-    """One file of evaluations/CELL/pictures, known to be a picture of its kind."""
+    """One file, known to be a picture of its kind: of evaluations/CELL/pictures or of diagnostics/RUN."""
 
     cell: str
+    """Its cell, or its run."""
     name: str
     kind: str
     """gif or png."""
@@ -50,7 +53,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Run:
-    """A training run as its diagnostics folder tells it; either part may not be there yet."""
+    """A training run as its diagnostics folder tells it; any part may not be there yet."""
 
     name: str
     environment: str | None
@@ -60,6 +63,15 @@ class Run:
     metrics: tuple[dict[str, float], ...]
     probes: Probes | None = None
     training: Training | None = None
+    decoded: "DecodedRollouts | None" = None
+
+
+@dataclass(frozen=True)
+class DecodedRollouts:
+    """Pictures of open-loop predictions and their record."""
+
+    record: Decoding
+    picture: Picture
 
 
 @dataclass(frozen=True)
@@ -105,7 +117,7 @@ def read_findings(results: Path) -> Findings:
     runs = tuple(
         _read_run(folder, cells) for folder in sorted(results.glob("diagnostics/*")) if _visible_folder(folder)
     )
-    runs = tuple(run for run in runs if run.diagnosis or run.metrics)
+    runs = tuple(run for run in runs if run.diagnosis or run.metrics or run.decoded)
     if not cells and not runs:
         raise UsageError(
             f"{results}: no results to report; make some with: saltwm evaluate RUN --data DATA --out {results}"
@@ -125,6 +137,7 @@ def read_findings(results: Path) -> Findings:
         stages=read_stages(results),
         unfinished=(
             *_unfinished(results, cells, runs),
+            *_undrawn(results, runs),
             *_not_begun(results, cells, planned),
             *old_anatomies,
             *old_comparisons,
@@ -140,14 +153,29 @@ def _read_run(folder: Path, cells: tuple[Cell, ...]) -> Run:
     diagnosis_file, metrics_file = folder / "diagnosis.json", folder / "metrics.jsonl"
     diagnosis = _read_if_there(Diagnosis, diagnosis_file)
     metrics = _read_metrics(metrics_file) if metrics_file.exists() else ()
+    decoded = _read_decoded(folder)
     if diagnosis is not None:
         probes = _read_if_there(Probes, folder / "probes.json")
         training = _read_if_there(Training, folder / "training.json")
-        return Run(folder.name, diagnosis.environment, diagnosis.method, diagnosis, metrics, probes, training)
+        return Run(folder.name, diagnosis.environment, diagnosis.method, diagnosis, metrics, probes, training, decoded)
+    if decoded is not None:
+        record = decoded.record
+        return Run(folder.name, record.environment, record.method, None, metrics, decoded=decoded)
     for evaluation in (cell.evaluation for cell in cells):
         if run_name(evaluation) == folder.name:
             return Run(folder.name, evaluation.environment, evaluation.method, None, metrics)
     return Run(folder.name, None, None, None, metrics)
+
+
+def _read_decoded(folder: Path) -> DecodedRollouts | None:
+    """The decoded predictions of a run; none where the picture is not the one that the record was written with."""
+    record_file, picture_file = folder / "decoded.json", folder / "decoded.png"
+    if not (record_file.exists() and picture_file.exists()):
+        return None
+    record = read_decoding(record_file)
+    if durable.sha256(picture_file) != record.picture_sha256:
+        return None
+    return DecodedRollouts(record, _read_picture(picture_file, folder.name, "decode"))
 
 
 def _read_if_there(kind: type[T], path: Path) -> T | None:
@@ -213,26 +241,26 @@ def _read_task_sets(results: Path) -> dict[str, TaskSet]:
 
 
 def read_pictures(cell: Path, stem: str = "") -> list[Picture]:
-    """The cell's pictures by name, or those of them that begin with `stem`.
+    """The cell's pictures by name, or those of them that begin with `stem`."""
+    return [
+        _read_picture(path, cell.name, "evaluate")
+        for path in sorted((cell / "pictures").glob("*"))
+        if path.suffix in _PICTURE_KINDS and not path.name.startswith(".") and path.name.startswith(stem)
+    ]
 
-    A file that only pretends to be a picture is damage: it would be sent to a browser.
-    """
+
+def _read_picture(path: Path, owner: str, verb: str) -> Picture:
+    """A file that only pretends to be a picture is damage: it would be sent to a browser."""
     from PIL import Image
 
-    pictures = []
-    for path in sorted((cell / "pictures").glob("*")):
-        expected = _PICTURE_KINDS.get(path.suffix)
-        if expected is None or path.name.startswith(".") or not path.name.startswith(stem):
-            continue
-        data = durable.read_bytes(path)
-        try:
-            with Image.open(io.BytesIO(data), formats=[expected]) as image:
-                image.verify()
-                size = image.size
-        except (OSError, ValueError, SyntaxError) as error:
-            raise DamagedError(f"{path}: not a {expected} picture; evaluate again to draw it anew") from error
-        pictures.append(Picture(cell.name, path.name, path.suffix[1:], data, *size))
-    return pictures
+    expected, data = _PICTURE_KINDS[path.suffix], durable.read_bytes(path)
+    try:
+        with Image.open(io.BytesIO(data), formats=[expected]) as image:
+            image.verify()
+            size = image.size
+    except (OSError, ValueError, SyntaxError) as error:
+        raise DamagedError(f"{path}: not a {expected} picture; {verb} again to draw it anew") from error
+    return Picture(owner, path.name, path.suffix[1:], data, *size)
 
 
 def picture_caption(stem: str) -> tuple[str, str]:
@@ -254,9 +282,20 @@ def _unfinished(results: Path, cells: tuple[Cell, ...], runs: tuple[Run, ...]) -
     notes += [
         f"Run {run.name} has training curves but no diagnosis; make it with saltwm diagnose."
         for run in runs
-        if run.diagnosis is None
+        if run.diagnosis is None and run.metrics
     ]
     return tuple(notes)
+
+
+def _undrawn(results: Path, runs: tuple[Run, ...]) -> tuple[str, ...]:
+    """One sentence for each run whose decoded picture and its record do not belong together."""
+    shown = {run.name for run in runs if run.decoded}
+    folders = sorted({path.parent.name for path in results.glob("diagnostics/*/decoded.*")} - shown)
+    return tuple(
+        f"The decoded predictions of {name} are left out: decoded.png is not the picture that decoded.json describes; "
+        "saltwm decode makes both anew."
+        for name in folders
+    )
 
 
 def _not_begun(results: Path, cells: tuple[Cell, ...], planned: tuple[PlannedCell, ...]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from saltwm import durable
-from saltwm.records import Cell, Comparison, Diagnosis, TaskSet, Training
+from saltwm.records import Cell, Comparison, Decoding, Diagnosis, TaskSet, Training
 from saltwm.report import figures, tables
 from saltwm.report.claims import claims
 from saltwm.report.figures import Drawing, Series
@@ -73,6 +73,16 @@ class Gallery:
 
 
 @dataclass(frozen=True)
+class DecodedFigure:
+    """A run's decoded open-loop predictions and what is seen in them."""
+
+    label: str
+    method: str
+    picture: Picture
+    caption: str
+
+
+@dataclass(frozen=True)
 class Section:
     """One environment."""
 
@@ -85,6 +95,7 @@ class Section:
     propagation: tuple[Figure, ...]
     diagnoses: tuple[tuple[str, Run], ...]
     probes: tuple[ProbeLine, ...]
+    decoded: tuple[DecodedFigure, ...]
     trained: tuple[tuple[str, Training], ...]
     anatomy: tuple[Figure, ...]
 
@@ -220,6 +231,7 @@ def _section(findings: Findings, all_rows: Sequence[SuccessRow], name: str, numb
         propagation=tuple(_propagation(diagnoses)),
         diagnoses=tuple((series[run.name].label, run) for run in runs if run.diagnosis),
         probes=tuple(ProbeLine("", series[r.name].label, r.probes.method, r.probes) for r in runs if r.probes),
+        decoded=tuple(_decoded([(series[run.name], run) for run in runs])),
         trained=tuple((series[run.name].label, run.training) for run in runs if run.training),
         anatomy=tuple(_anatomy(findings, rows)),
     )
@@ -297,6 +309,26 @@ def _propagation(runs: Sequence[tuple[Series, Diagnosis]]) -> Iterable[Figure]:
         "in float64. For a state-affine transition it is rounding alone."
         + (f" {zeros} exact zeros have no place on this axis." if zeros else ""),
     )
+
+
+def _decoded(runs: Sequence[tuple[Series, Run]]) -> Iterable[DecodedFigure]:
+    for series, run in runs:
+        if run.decoded:
+            caption = decoded_caption(run.decoded.record)
+            yield DecodedFigure(series.label, series.method, run.decoded.picture, caption)
+
+
+def decoded_caption(record: Decoding) -> str:
+    """How far the pictures can be believed, in pixel errors."""
+    first, last = record.times[record.context], record.times[-1]
+    mean, true = (sum(errors) / len(errors) for errors in (record.mean_mse, record.true_mse))
+    errors = (
+        f"Pixel MSE on {record.stretches} held-out stretches: {true:.2g} of decoded true frames, "
+        f"{record.predicted_mse[0]:.2g} of decoded predictions at t = {first} and {record.predicted_mse[-1]:.2g} at "
+        f"t = {last}; {mean:.2g} of the mean picture, which knows nothing of the frame."
+    )
+    doubt = " The decoder draws true frames no better than that: nothing can be read from its pictures."
+    return errors if record.tells_frames_apart else errors + doubt
 
 
 def _anatomy(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Figure]:

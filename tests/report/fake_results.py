@@ -11,6 +11,7 @@ from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, CEMConfig, ProtocolCon
 from saltwm.diagnostics.anatomy import write_anatomies
 from saltwm.evaluation.tasks import write_tasks
 from saltwm.records import (
+    Decoding,
     Diagnosis,
     EpisodeRecord,
     Evaluation,
@@ -148,6 +149,33 @@ def picture(kind: str, width: int, height: int, frames: int) -> bytes:
     else:
         images[0].save(buffer, kind)
     return buffer.getvalue()
+
+
+def make_decoding(root: Path, run: str, environment: str, method: str, learnt: bool = True) -> Path:
+    """Decoded predictions beside a run's diagnosis; of a decoder that learnt nothing if asked for."""
+    folder = root / "diagnostics" / run
+    folder.mkdir(parents=True, exist_ok=True)
+    durable.write_bytes(folder / "decoded.png", picture("PNG", 640, 192, 1))
+    times = tuple(range(0, 50, 5))
+    decoding = Decoding(
+        environment=environment,
+        method=method,
+        objective="rollout",
+        run=f"runs/{run}",
+        decoder="small",
+        steps=1000,
+        seed=0,
+        frames=1900,
+        stretches=64,
+        context=3,
+        times=times,
+        true_mse=(0.0007 if learnt else 0.0051,) * len(times),
+        predicted_mse=tuple(0.0009 * k for k in range(1, 8)),
+        mean_mse=(0.005,) * len(times),
+        picture_sha256=durable.sha256(folder / "decoded.png"),
+    )
+    write_config(folder / "decoded.json", decoding)
+    return folder
 
 
 def make_run(root: Path, run: str, environment: str, method: str) -> None:

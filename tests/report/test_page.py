@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from fake_results import make_results
+from fake_results import make_decoding, make_results
 
 from saltwm import durable
 from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, to_plain, write_config
@@ -141,6 +141,54 @@ def test_probes_training_and_claims_stand_with_one_environment_too(page):
     assert "All environments" not in text
     for expected in ("agent position 0.98", "Cost order", "42 min", "The paper's claims", "How long it took"):
         assert expected.replace("'", "&#39;") in text or expected in text
+
+
+def test_decoded_predictions_are_shown_in_the_page_with_their_errors_and_what_they_are_for(copy, page):
+    assert "Decoded open-loop predictions" not in page
+    make_decoding(copy, "two-room-salt", "two-room", "salt")
+    shown = render(read_findings(copy))
+    text = words(shown)
+    assert "is for looking only: nothing is trained or planned with it" in text
+    assert "0.0007 of decoded true frames, 0.0009 of decoded predictions at t = 15 and 0.0063 at t = 45" in text
+    assert "0.005 of the mean picture" in text
+    assert "nothing can be read from its pictures" not in text
+    (image,) = re.findall(r'<figure class="wide">\s*<img [^>]*>', shown)
+    assert 'src="data:image/png;base64,' in image
+    assert re.search(r'alt="[^"]{10,}"', image)
+
+
+def test_a_decoder_that_learnt_nothing_is_named_as_such(copy):
+    make_decoding(copy, "two-room-salt", "two-room", "salt", learnt=False)
+    assert "no better than that: nothing can be read from its pictures" in words(render(read_findings(copy)))
+
+
+def test_a_run_that_was_only_decoded_has_its_place_and_its_name_is_escaped(tmp_path):
+    make_decoding(tmp_path, "<b>run", "two-room", "<i>mine")
+    findings = read_findings(tmp_path)
+    shown = render(findings)
+    assert "Decoded open-loop predictions" in shown
+    assert "<b>run" not in shown
+    assert "<i>mine" not in shown
+    assert findings.unfinished == ()
+
+
+def test_a_decoded_picture_that_is_not_the_record_s_is_left_out_and_named(copy):
+    folder = make_decoding(copy, "two-room-salt", "two-room", "salt")
+    (folder / "decoded.png").write_bytes((folder / "decoded.png").read_bytes() + b"x")
+    findings = read_findings(copy)
+    assert any("two-room-salt" in note and "saltwm decode makes both anew" in note for note in findings.unfinished)
+    assert "Decoded open-loop predictions" not in render(findings)
+    (folder / "decoded.png").unlink()
+    assert any("saltwm decode makes both anew" in note for note in read_findings(copy).unfinished)
+
+
+def test_a_decoded_picture_that_is_none_is_damage(copy):
+    folder = make_decoding(copy, "two-room-salt", "two-room", "salt")
+    (folder / "decoded.png").write_text("<script>")
+    record = durable.read_json(folder / "decoded.json") | {"picture_sha256": durable.sha256(folder / "decoded.png")}
+    durable.write_json(folder / "decoded.json", record)
+    with pytest.raises(DamagedError, match=r"decoded\.png: not a PNG picture; decode again"):
+        read_findings(copy)
 
 
 def test_results_from_before_the_probes_still_make_a_page(copy):
