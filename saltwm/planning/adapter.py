@@ -71,11 +71,16 @@ class SolverAdapter(nn.Module):
 
     def get_cost(self, info: Info, action_candidates: Tensor) -> Tensor:
         """Costs [B, S] of candidates [B, S, H, A] towards the frames `goal` [B, S, T, 3, h, w]."""
-        if "goal_emb" not in info:
-            if "goal" not in info:
-                raise MismatchError(f"solver adapter: no goal or goal_emb in info, found {', '.join(sorted(info))}")
-            info["goal_emb"] = self._latents(info["goal"][:, 0])
+        self._encode_goal(info)
         return self.criterion(self.rollout(info, action_candidates), action_candidates)
+
+    def _encode_goal(self, info: Info) -> None:
+        """`goal_emb` of `goal`, encoded once and again when another goal is there; a caller's own is left alone."""
+        if "goal" not in info and "goal_emb" not in info:
+            raise MismatchError(f"solver adapter: no goal or goal_emb in info, found {', '.join(sorted(info))}")
+        is_old = "goal" in info and info.get("goal_of", info["goal"]) is not info["goal"]
+        if "goal_emb" not in info or is_old:
+            info["goal_emb"], info["goal_of"] = self._latents(info["goal"][:, 0]), info["goal"]
 
     def _context(self, info: Info, batch: int) -> Tensor:
         """Latents [B, C, D] of the context frames, encoded once for all candidates and iterations of a solve."""

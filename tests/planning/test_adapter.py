@@ -119,6 +119,23 @@ def test_the_release_s_contract_counts_the_context_s_blocks_among_the_candidates
     torch.testing.assert_close(costs, plain_cost(model, seen, past, goal, future), rtol=1e-4, atol=1e-4)
 
 
+@torch.inference_mode()
+def test_a_dictionary_with_a_new_goal_is_planned_to_that_one_and_a_caller_s_own_latent_is_kept():
+    adapter, candidates = SolverAdapter(shaken(SMALL)), torch.randn(1, 5, 4, 10)
+    seen, first, second = normalised(frames(1, 3)).split(1, dim=1)
+    reused = expanded({"pixels": seen, "goal": first}, 5)
+    before = adapter.get_cost(reused, candidates)
+    reused["goal"] = expanded({"goal": second}, 5)["goal"]
+    fresh = expanded({"pixels": seen, "goal": second}, 5)
+    after = adapter.get_cost(reused, candidates)
+    assert torch.equal(after, adapter.get_cost(fresh, candidates))
+    assert not torch.equal(after, before)
+    own = fresh["goal_emb"]
+    given = expanded({"pixels": seen, "goal": first}, 5) | {"goal_emb": own}
+    assert torch.equal(adapter.get_cost(given, candidates), after)
+    assert given["goal_emb"] is own
+
+
 def test_the_release_s_solver_runs_and_encodes_once_per_solve():
     adapter = SolverAdapter(shaken(SMALL))
     calls = []
