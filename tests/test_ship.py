@@ -305,6 +305,24 @@ def test_a_card_names_data_commands_time_and_rates_on_one_screen(shipped, datase
     assert "Nothing yet" in card_text(*parts, [], [])
 
 
+def test_a_card_says_what_the_objective_was_and_takes_an_environment_of_one_s_own(shipped):
+    facts, info, shipment = checkpoint.card(shipped), checkpoint.read_info(shipped), read_shipment(shipped)
+    assert "# SALT on Two-Room\n\nA state-affine latent world model, trained by recursive rollout: " in card_text(
+        facts, info, shipment, [], []
+    )
+    world = dataclasses.replace(info.world, environment="my-own")
+    recipe = dataclasses.replace(shipment.data, world=world)
+    for data in (recipe, None):
+        text = card_text(
+            facts | {"environment": "my-own", "objective": "one-step"},
+            dataclasses.replace(info, world=world),
+            dataclasses.replace(shipment, data=data),
+            [],
+            [],
+        )
+        assert "# SALT on my-own\n\nA state-affine latent world model, trained by one-step prediction: " in text
+
+
 CHANGES = (
     {},
     {"model": {"latent_dim": 64}, "train": {"steps": 700, "learning_rate": 3e-4}},

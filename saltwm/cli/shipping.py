@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from saltwm import durable
+from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import command_line, next_command, say, show, spell
-from saltwm.config import ModelName, RunConfig
+from saltwm.config import ModelName, RunConfig, WorldSpec
 
 if TYPE_CHECKING:
     from saltwm.records import Cell
@@ -56,8 +57,10 @@ class Ship:
             "card": str(card),
             "recipe_of_the_data": "known" if shipment.data else "not at hand; name the training dataset with --data",
         }
-        held_out = self.out.parent / f"{read_info(self.out).world.environment}-data"
-        show(self.json, summary, _evaluation(self.out, held_out))
+        world = read_info(self.out).world
+        held_out = self.out.parent / f"{world.environment}-data"
+        there = held_out.is_dir() or world.renderer == "imported"  # a benchmark's file cannot be collected
+        show(self.json, summary, _evaluation(self.out, held_out) if there else spell(_held_out(world, held_out)))
 
 
 @dataclass(frozen=True)
@@ -172,6 +175,21 @@ def _evaluation(checkpoint: Path, held_out: Path) -> str:
     return command_line("saltwm", "evaluate", checkpoint, "--data", held_out, "--protocol", "clean", "--out", "results")
 
 
+def _held_out(world: WorldSpec, out: Path) -> Collect:
+    """What collects the held-out data that belong beside a shipped model of this world."""
+    from saltwm.shipping.shelf import HELD_OUT_FRAME_EVERY, HELD_OUT_SEED
+
+    return Collect(
+        world.environment,
+        out,
+        seed=HELD_OUT_SEED,
+        image_size=world.image_size,
+        render=world.render,
+        frame_every=HELD_OUT_FRAME_EVERY,
+        held_out=True,
+    )
+
+
 def _near(path: Path) -> Path:
     """The path as seen from here, if it lies below."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
@@ -195,19 +213,26 @@ def _write_card(checkpoint: Path, results: Path | None) -> Path:
 
 
 def _making(checkpoint: Path) -> list[str]:
-    """What makes a shipped checkpoint again: collect, train, ship."""
+    """What makes a shipped checkpoint and the held-out data beside it again: collect, train, ship, collect."""
     from saltwm.checkpoint import read_info
     from saltwm.data.parts import resume_command
+    from saltwm.data.store import Dataset
     from saltwm.shipping.ship import read_shipment
 
     info, shipment = read_info(checkpoint), read_shipment(checkpoint)
     environment = info.world.environment
     data, run = Path("data") / environment, Path("runs") / checkpoint.name
+    held_out = checkpoint.parent / f"{environment}-data"
     learnt = spelled_training(info.run, data, run)
     return [
         *([resume_command(data, shipment.data)] if shipment.data else []),
         spell(learnt) if learnt else "# trained with values that no option of saltwm train has; see checkpoint.json",
         spell(Ship(run, SHIPPED / checkpoint.name, shipment.precision)),
+        *(
+            [resume_command(SHIPPED / held_out.name, Dataset.open(held_out, verify="sizes").recipe)]
+            if held_out.is_dir()
+            else []
+        ),
     ]
 
 

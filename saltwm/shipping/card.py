@@ -16,9 +16,10 @@ from saltwm.statistics import method_key, over_seeds, wilson
 
 CARD_FILE = "README.md"
 WHAT = {
-    "salt": "A state-affine latent world model, trained by recursive rollout",
+    "salt": "A state-affine latent world model",
     "lewm": "A latent world model with a transformer predictor, the baseline of SALT",
 }
+TRAINED = {"rollout": "trained by recursive rollout", "one-step": "trained by one-step prediction"}
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,9 @@ def card_text(
     stored = "matrices in float16" if shipment.precision == "half" else "float32"
     paragraphs = [
         f"# {METHOD_NAMES[model]} on {environment}",
-        f"{WHAT[model]}: {facts['parameters'] / 1e6:.2f} M parameters (preset `{facts['preset']}`), pictures of "
-        f"{facts['image_size']} px, latents of {info.run.model.latent_dim} numbers. Weights alone, {stored}, "
-        f"{facts['bytes'] / 1e6:.1f} MB.",
+        f"{WHAT[model]}, {TRAINED[facts['objective']]}: {facts['parameters'] / 1e6:.2f} M parameters (preset "
+        f"`{facts['preset']}`), pictures of {facts['image_size']} px, latents of {info.run.model.latent_dim} numbers. "
+        f"Weights alone, {stored}, {facts['bytes'] / 1e6:.1f} MB.",
         "## Measured",
         *_rates(rates, model),
         "## Data and training",

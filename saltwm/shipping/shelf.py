@@ -1,5 +1,6 @@
 """What is shipped: checkpoints/ENV-MODEL beside checkpoints/ENV-data, in the repository or wherever one says."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from saltwm.shipping.ship import SHIPMENT_FILE
 HERE = Path(__file__).resolve().parents[2] / "checkpoints"
 """Beside the package, as in a checkout with an editable install."""
 MODELS = ("salt", "lewm")
+HELD_OUT_SEED = 1000
+"""Of the episodes that no model is trained on; training data have seeds from 0 on."""
+HELD_OUT_FRAME_EVERY = 5
+"""Tasks need no frames but those at the frameskip."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +43,23 @@ def take(directory: Path, environment: str, model: str) -> Item:
         names = ", ".join(f"{other.environment} {other.model}" for other in shelf(directory)) or "nothing"
         raise UsageError(
             f"no {model} model and held-out data for {environment} under {directory} (there is: {names}); "
-            f"make one with: saltwm reproduce {environment} --preset cpu --out work/{environment}, then saltwm ship"
+            f"make what is missing with: {' && '.join(_missing_steps(item))}"
         )
     return item
+
+
+def _missing_steps(item: Item) -> list[str]:
+    """The commands that put what is not there of an item onto the shelf."""
+    steps = []
+    if not (item.checkpoint / SHIPMENT_FILE).exists():
+        home = Path("work") / item.environment
+        run = home / "runs" / f"{item.environment}-{item.model}"  # where reproduce leaves it
+        steps.append(["saltwm", "reproduce", item.environment, "--preset", "cpu", "--out", home])
+        steps.append(["saltwm", "ship", run, "--out", item.checkpoint])
+    if not item.data.is_dir():
+        collect = ["saltwm", "collect", item.environment, "--held-out", "--frame-every", HELD_OUT_FRAME_EVERY]
+        steps.append([*collect, "--seed", HELD_OUT_SEED, "--out", item.data])
+    return [shlex.join(map(str, words)) for words in steps]
 
 
 def _item(directory: Path, environment: str, model: str) -> Item:

@@ -69,12 +69,26 @@ def test_what_is_not_shipped_is_named_with_what_is_and_how_to_make_it(shelf, tmp
     code, message = refused(capsys, "demo", "push-t", "--checkpoints", str(shelf))
     assert code == 2
     assert "there is: two-room salt" in message
-    assert "saltwm reproduce push-t" in message
+    reproduced, shipped, collected = message.strip().split("with: ")[1].split(" && ")
+    assert reproduced == "saltwm reproduce push-t --preset cpu --out work/push-t"
+    assert shipped == f"saltwm ship work/push-t/runs/push-t-salt --out {shelf}/push-t-salt"
+    held_out = "saltwm collect push-t --held-out --frame-every 5 --seed 1000"
+    assert collected == f"{held_out} --out {shelf}/push-t-data"
     assert refused(capsys, "demo", "two-room", "--model", "lewm", "--checkpoints", str(shelf))[0] == 2
     assert "did you mean 'two-room'" in refused(capsys, "demo", "tworoom", "--checkpoints", str(shelf))[1]
     common = ("demo", "two-room", "--checkpoints", str(shelf), "--out", str(tmp_path))
     assert "at least 0" in refused(capsys, *common, "--task", "-1")[1]
     assert "tasks fit in 20 episodes" in refused(capsys, *common, "--task", "400")[1]
+
+
+def test_a_model_without_held_out_data_beside_it_is_shipped_with_the_command_that_collects_them(run, tmp_path, capsys):
+    main(["ship", str(run), "--out", str(tmp_path / "two-room-salt")])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next: ")]
+    where = f"--out {tmp_path}/two-room-data"
+    assert line == f"next: saltwm collect two-room {where} --seed 1000 --image-size 16 --frame-every 5 --held-out"
+    message = refused(capsys, "demo", "two-room", "--checkpoints", str(tmp_path))[1]
+    assert "saltwm collect two-room --held-out" in message
+    assert "saltwm ship" not in message  # that much is there
 
 
 def test_a_damaged_model_or_dataset_is_never_shown(shelf, tmp_path, capsys):
@@ -109,6 +123,8 @@ def test_a_card_gets_the_rates_of_what_was_evaluated_and_the_commands_that_repea
     assert "| paper, H=5 | CEM |" in card
     assert "saltwm collect two-room --episodes 60" in card
     assert "saltwm ship runs/two-room-salt --out checkpoints/two-room-salt\n" in card
+    (held_out,) = [line for line in card.splitlines() if line.endswith("--out checkpoints/two-room-data --held-out")]
+    assert held_out.startswith("saltwm collect two-room --episodes 20 ")
     tasks = f"{results}/tasks/two-room-paper-seed1.json"
     assert f"\nsaltwm suite checkpoints/two-room-salt --task-sets {tasks} --out work/again\n" in card
     load(shipped)  # a new card leaves the checkpoint whole
