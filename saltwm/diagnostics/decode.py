@@ -18,7 +18,7 @@ from saltwm import checkpoint, durable
 from saltwm.config import one_of, write_config
 from saltwm.data.store import Dataset
 from saltwm.diagnostics.decoder import DECODERS, fit_decoder
-from saltwm.diagnostics.diagnose import Stretches, read_stretches
+from saltwm.diagnostics.diagnose import Stretches, read_stretches, records_folder, warn_if_seen
 from saltwm.diagnostics.probe import encode_pictures, fit_and_test_episodes
 from saltwm.envs.base import Frame
 from saltwm.errors import UsageError
@@ -64,7 +64,9 @@ def decode_run(
             raise UsageError(f"{option} {value}: must be at least 1")
     path = checkpoint.find_checkpoint(run)
     info = checkpoint.read_info(path)
+    folder = records_folder(results, run)
     model = checkpoint.load(path, world=dataset.world)
+    warn_if_seen(info, dataset, path)
     fit_episodes, test_episodes = fit_and_test_episodes(dataset)
     stretches = held_out_stretches(dataset, test_episodes, model.config.frameskip, episodes, seed)
     fit_frames = dataset.read_frames(*choose_frames(dataset, fit_episodes, frames, seed))
@@ -75,7 +77,6 @@ def decode_run(
     decoded, decoded_predictions = fitted.draw(latents), fitted.draw(predicted)
     mean_picture = np.broadcast_to(fit_frames.mean(axis=0), stretches.frames.shape)
     times = model.config.frameskip * np.arange(BLOCKS + 1)
-    folder = results / "diagnostics" / Path(run).name
     folder.mkdir(parents=True, exist_ok=True)
     picture = folder / "decoded.png"
     image = draw_rollouts(stretches, decoded, decoded_predictions, times.tolist(), episodes)

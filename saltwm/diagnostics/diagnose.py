@@ -23,7 +23,7 @@ from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.objective import effective_rank
 from saltwm.progress import console
-from saltwm.records import Diagnosis, Probes, Training
+from saltwm.records import Decoding, Diagnosis, Probes, Training
 from saltwm.rng import stream
 
 SEED = 0
@@ -58,9 +58,8 @@ def diagnose_run(
             raise UsageError(f"{name} must be at least 1, found {value}")
     path = checkpoint.find_checkpoint(run)
     info = checkpoint.read_info(path)
-    out = Path(results) / "diagnostics" / Path(os.path.abspath(run)).name
-    _require_same_run(out, Path(run))
-    _warn_if_seen(info, dataset, path)
+    out = records_folder(results, run)
+    warn_if_seen(info, dataset, path)
     model = checkpoint.load(path, world=dataset.world)
     trajectory_batches = [encode_trajectories(model, dataset, horizon, trajectories, batch) for batch in range(batches)]
     measured = [measure(model.transition, z, c) for z, c in trajectory_batches]
@@ -101,16 +100,19 @@ def diagnose_run(
     return found
 
 
-def _require_same_run(folder: Path, run: Path) -> None:
-    """Folders bear the run's name alone: what is recorded of another run of that name is not replaced."""
-    if not (folder / "diagnosis.json").exists():
-        return
-    there = read_config(Diagnosis, folder / "diagnosis.json").run
-    if os.path.abspath(there) != os.path.abspath(run):
-        raise MismatchError(f"{folder}: holds the diagnosis of {there}, not of {run}; use another --out")
+def records_folder(results: Path, run: Path) -> Path:
+    """RESULTS/diagnostics/RUN: the run's name alone, so what is recorded of another of that name is not replaced."""
+    folder = Path(results) / "diagnostics" / Path(os.path.abspath(run)).name
+    kinds: dict[str, type[Diagnosis] | type[Decoding]] = {"diagnosis": Diagnosis, "decoded": Decoding}
+    for name, kind in kinds.items():
+        path = folder / f"{name}.json"
+        there = read_config(kind, path).run if path.exists() else str(run)
+        if os.path.abspath(there) != os.path.abspath(run):
+            raise MismatchError(f"{folder}: holds the {name}.json of {there}, not of {run}; use another --out")
+    return folder
 
 
-def _warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) -> None:
+def warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) -> None:
     """A warning and no refusal, as `clean` has: a run that splits as the paper does has no other episodes of its own.
 
     Its diagnosis still compares transitions with one another; it only says less about new data.

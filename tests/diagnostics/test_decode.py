@@ -1,6 +1,7 @@
 """Decoded predictions: a decoder finds what latents hold, and no more than the mean picture where they hold nothing."""
 
 import dataclasses
+import shutil
 from functools import partial
 from types import SimpleNamespace
 
@@ -168,6 +169,13 @@ def test_a_model_of_another_world_is_refused_before_anything_is_written(run, dat
     with pytest.raises(MismatchError, match="image_size: expected 16, found 24"):
         decode_run(run, other, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_another_run_of_the_same_name_is_not_replaced(run, dataset, decoded, tmp_path):
+    results, twin = decoded.folder.parents[1], shutil.copytree(run, tmp_path / run.name)
+    with pytest.raises(MismatchError, match=r"holds the decoded\.json of .*; use another --out"):
+        decode_run(twin, dataset, results, steps=1)
+    assert read_decoding(decoded.folder / "decoded.json") == decoded.record
 
 
 def test_impossible_wishes_are_refused(run, dataset, tmp_path):

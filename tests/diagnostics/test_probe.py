@@ -85,7 +85,7 @@ def test_a_diagnosis_replaces_its_own_and_not_that_of_another_run(run, dataset, 
     (weights_alone / "metrics.jsonl").unlink()
     found = diagnose_run(run, dataset, tmp_path, **sizes)
     diagnose_run(run, dataset, tmp_path, **sizes)
-    with pytest.raises(MismatchError, match=r"holds the diagnosis of .*; use another --out"):
+    with pytest.raises(MismatchError, match=r"holds the diagnosis\.json of .*; use another --out"):
         diagnose_run(weights_alone, dataset, tmp_path, **sizes)
     assert read_config(Diagnosis, found.folder / "diagnosis.json") == found.diagnosis
     # A run without curves leaves none of an earlier diagnosis.
