@@ -28,6 +28,9 @@ from saltwm.errors import DamagedError
 
 T = TypeVar("T")
 
+MISMATCH_RATIO = 5.0
+"""A failure with c / c_hat above this is a mismatch (Sec. 4.4)."""
+
 
 @dataclass(frozen=True)
 class Task:

@@ -10,10 +10,8 @@ from pathlib import Path
 
 from saltwm.config import one_of, write_config
 from saltwm.errors import MismatchError, NonFiniteError
-from saltwm.records import Anatomy, Cell, EpisodeRecord, Failure, PairedAnatomy, Rate, read_cells
+from saltwm.records import MISMATCH_RATIO, Anatomy, Cell, EpisodeRecord, Failure, PairedAnatomy, Rate, read_cells
 from saltwm.statistics import compare, wilson
-
-MISMATCH_RATIO = 5.0  # r > 5 is a mismatch failure (Sec. 4.4)
 
 
 def anatomy(episodes: Sequence[EpisodeRecord]) -> Anatomy:

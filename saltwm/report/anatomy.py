@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saltwm import durable
-from saltwm.records import Cell, EpisodeRecord, FailedEpisode, PairedAnatomy, Rate, failed_episodes, read_cells
+from saltwm.records import (
+    MISMATCH_RATIO,
+    Cell,
+    EpisodeRecord,
+    FailedEpisode,
+    PairedAnatomy,
+    Rate,
+    failed_episodes,
+    read_cells,
+)
 from saltwm.report import figures, tables
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Picture, read_pictures
@@ -15,7 +24,6 @@ from saltwm.report.templates import template
 if TYPE_CHECKING:
     from rich.console import Group
 
-MISMATCH_RATIO = 5.0  # the line in the figure; the classes themselves come from the records
 KINDS = {
     "mismatch": "The second plan began more than five times as far from the goal as the first one had promised to end: "
     "the model was wrong about what its own plan would do.",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from saltwm import durable
-from saltwm.records import Cell, Comparison, Decoding, Diagnosis, TaskSet, Training
+from saltwm.records import MISMATCH_RATIO, Cell, Comparison, Decoding, Diagnosis, TaskSet, Training
 from saltwm.report import figures, tables
 from saltwm.report.claims import claims
 from saltwm.report.figures import Drawing, Series
@@ -19,7 +19,6 @@ from saltwm.report.templates import template
 
 T = TypeVar("T")
 
-_MISMATCH_RATIO = 5.0  # the line in the ratio figure; the classes themselves come from the records
 _EPISODES_SHOWN = 12  # per evaluation: moving pictures are most of the page's weight
 _PANELS = (  # title, key in metrics.jsonl, logarithmic, unit
     ("Loss", "loss", True, ""),
@@ -161,6 +160,7 @@ def _facts(findings: Findings, names: Sequence[str], rows: Sequence[SuccessRow])
             ("Episodes", f"{sum(row.n for row in rows)} in {len(rows)} evaluations"),
             ("Planners", "; ".join(dict.fromkeys(short_planner(c.evaluation.planner) for c in _planned(findings)))),
         ]
+    facts.append(("Tables and figures from", f"the records in {findings.results}, by saltwm report {findings.results}"))
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("saltwm", "numpy", "matplotlib")]
     facts.append(("Page made with", ", ".join([*versions, f"Python {platform.python_version()}"])))
     return [(name, value) for name, value in facts if value]
@@ -350,7 +350,7 @@ def _anatomy(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Figure]
         )
         if any(f.ratio for _, anatomy in shown for f in anatomy.failures):
             yield Figure(
-                figures.failure_ratios(f"Cost ratio of failures, {title}", shown, _MISMATCH_RATIO, size=size),
+                figures.failure_ratios(f"Cost ratio of failures, {title}", shown, MISMATCH_RATIO, size=size),
                 "r = c / ĉ for each failed episode with two plans. One mark is one episode.",
             )
 

@@ -89,6 +89,20 @@ def test_what_only_python_can_say_is_no_command():
     assert [line.split(":")[0] for line in lines] == ["# x-salt-clean-seed1-h5", "# x-mine-clean-seed1-h5"]
 
 
+def test_the_command_line_takes_every_command():
+    import tyro
+
+    from saltwm.cli.acting import Evaluate, Suite
+
+    cells = [cell(protocol="long", horizon=15), cell("random"), cell("salt-gauss-newton", planner=GAUSS_NEWTON)]
+    cells.append(cell("mu-0.5", horizon=7, planner=GAUSS_NEWTON | {"mu": 0.5}))
+    for line in commands(*cells):
+        words = shlex.split(line)
+        verb = tyro.cli({"suite": Suite, "evaluate": Evaluate}[words[1]], args=words[2:])
+        assert verb.out == Path("work/again")
+        assert (verb.task_set if words[1] == "evaluate" else verb.task_sets[0]).parent == Path("r/tasks")
+
+
 def test_a_path_with_a_space_is_quoted():
     (line,) = commands(cell(run="my runs/salt"))
     assert shlex.split(line)[2] == "my runs/salt"

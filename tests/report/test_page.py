@@ -316,3 +316,7 @@ def test_damaged_records_stop_the_report_with_the_file_s_name(copy, damage):
     damage(copy)
     with pytest.raises(DamagedError, match=str(copy)):
         read_findings(copy)
+
+
+def test_the_page_says_which_records_its_tables_came_from(page, results):
+    assert f"the records in {results}, by saltwm report {results}" in words(page)
