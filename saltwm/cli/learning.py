@@ -85,14 +85,16 @@ class Train:
 
         dataset = Dataset.open(self.dataset, verify=self.verify)
         devices = Devices(self.accelerator, self.devices, self.strategy, self.num_nodes, self.timeout)
-        result = train(self.config(), dataset, self.out, devices, self.log)
+        config = self.config()
+        result = train(config, dataset, self.out, devices, self.log)
         if not is_main_process():
             return
+        protocol = "clean" if config.train.split == "episode" else "paper"  # no episode is left unseen by windows
         show(
             self.json,
             dataclasses.asdict(result),
             command_line(
-                "saltwm", "evaluate", self.out, "--data", self.dataset, "--protocol", "clean", "--out", "results"
+                "saltwm", "evaluate", self.out, "--data", self.dataset, "--protocol", protocol, "--out", "results"
             ),
         )
 
