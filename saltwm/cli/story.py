@@ -12,7 +12,7 @@ from typing import Any, Literal
 import tyro
 
 from saltwm import durable
-from saltwm.cli.acting import Anatomy, Diagnose, Report, Suite
+from saltwm.cli.acting import Anatomy, Decode, Diagnose, Report, Suite
 from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import announce, next_command, print_results, say, spell
@@ -110,6 +110,8 @@ class Reproduce:
             )
         for run in runs:
             yield Diagnose(run, data, self.results)
+        if self.preset != "quick":
+            yield Decode(runs[0], data, self.results)
 
     def closing(self) -> Iterator[Any]:
         """What is made of everything together."""

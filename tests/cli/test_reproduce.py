@@ -23,7 +23,7 @@ def spelled(reproduce: Reproduce, environment: str) -> list[str]:
 def test_one_environment_lies_directly_under_out(tmp_path):
     verbs = spelled(Reproduce("cube", tmp_path), "cube")
     in_order = " ".join(verb.split()[1] for verb in verbs)
-    assert in_order == "collect train train suite suite suite diagnose diagnose"
+    assert in_order == "collect train train suite suite suite diagnose diagnose decode"
     assert f"--out {tmp_path}/data" in verbs[0]
     assert f"--out {tmp_path}/runs/cube-lewm" in verbs[2]
     assert f"{tmp_path}/runs/cube-salt {tmp_path}/runs/cube-lewm" in verbs[3]
