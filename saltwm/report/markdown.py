@@ -265,7 +265,8 @@ def _probes(findings: Findings) -> list[str]:
         "## What the latents know",
         table(["environment", "run", "model", "R² of linear probes", "cost order", "frames"], lines),
         "R² of each part of the state read linearly from z, on episodes the probes were not fitted on (angles as sine "
-        "and cosine); a low value says that it is not there linearly, not that z does not know it. Cost order: Spearman's correlation of the planner's cost, the squared distance of two latents, "
+        "and cosine); a low value says that it is not there linearly, not that z does not know it. "
+        "Cost order: Spearman's correlation of the planner's cost, the squared distance of two latents, "
         "with the environment's own distance, over pairs of frames of one held-out episode. Made by the same commands.",
     ]
 
