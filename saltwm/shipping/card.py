@@ -120,7 +120,7 @@ def card_text(
         "## Data and training",
         _data(info, shipment),
         f"{info.step} steps of {info.run.train.batch_size} windows, objective `{info.run.objective.objective}`, "
-        f"{_time(shipment.training_seconds)} on {shipment.machine}; torch {info.versions['torch']}.",
+        f"{_time(shipment.training_seconds)} on a machine of {shipment.machine}; torch {info.versions['torch']}.",
         "```\n" + "\n".join(commands) + "\n```",
         *([HOW_TO_COMPARE] if rates else []),
         "## Use and limits",
