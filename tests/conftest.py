@@ -1,6 +1,7 @@
 """What many tests share: a small Two-Room dataset, a tiny configuration and a run trained with it for a few steps."""
 
 import dataclasses
+import signal
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from saltwm.config import (
 )
 
 torch.set_num_threads(1)
+# The background job of a shell ignores Ctrl-C, and so would every process that a test starts in order to interrupt it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TINY = RunConfig(
     preset="tiny",
