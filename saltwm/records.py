@@ -252,8 +252,8 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two methods on the same tasks; results/comparisons.json is a list of these."""
+class Contest:
+    """Two methods on the same tasks: which, and where."""
 
     environment: str
     protocol: str
@@ -264,6 +264,12 @@ class Comparison:
     """Names of the evaluations behind method_a; more than one where evaluation seeds are pooled."""
     cells_b: tuple[str, ...]
     """Those behind method_b, on the same task sets in the same order."""
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """a against b on the same tasks: the 2x2 counts, a - b in points, its interval, the exact test and what it says."""
+
     both: int
     only_a: int
     only_b: int
@@ -277,6 +283,11 @@ class Comparison:
     """Exact two-sided McNemar test."""
     verdict: str
     """better, worse (a against b) or no difference shown."""
+
+
+@dataclass(frozen=True)
+class Comparison(PairedDifference, Contest):  # the last base's fields come first, in files too
+    """A contest and its outcome; results/comparisons.json is a list of these."""
 
 
 @dataclass(frozen=True)

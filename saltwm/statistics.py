@@ -17,7 +17,7 @@ from scipy import stats
 from saltwm import durable
 from saltwm.config import to_plain
 from saltwm.errors import MismatchError, NonFiniteError, UsageError
-from saltwm.records import Cell, Comparison, Evaluation, Rate, read_cells
+from saltwm.records import Cell, Comparison, Evaluation, PairedDifference, Rate, read_cells
 from saltwm.rng import stream
 
 CONFIDENCE = 0.95
@@ -26,21 +26,6 @@ ALPHA = 1 - CONFIDENCE
 _RESAMPLES = 10_000
 # Methods later in the list are what earlier ones are measured against; a user's own method comes first.
 _YARDSTICKS = ("salt", "lewm", "random")
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """a against b on the same tasks: the 2x2 counts, a - b in points, its interval, the exact test and what it says."""
-
-    both: int
-    only_a: int
-    only_b: int
-    neither: int
-    difference: float
-    low: float
-    high: float
-    p: float
-    verdict: str
 
 
 @dataclass(frozen=True)
