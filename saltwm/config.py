@@ -21,7 +21,7 @@ ModelName = Literal["salt", "lewm"]
 ObjectiveName = Literal["rollout", "one-step"]
 Variant = Literal["paper", "clean"]
 ProtocolName = Literal["paper", "clean", "long"]
-RenderQuality = Literal["fast", "full"]
+RenderQuality = Literal["fast", "soft", "full"]
 
 
 # --- the world ---------------------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ def _missing_keys(kind: Any, value: Any, place: str) -> list[str]:
 
 
 def differing_fields(expected: Any, found: Any) -> list[str]:
-    """'image_size: 64 here, 224 there' for each field in which two dataclasses of one kind differ."""
+    """'image_size: expected 64, found 224' for each field in which two dataclasses of one kind differ."""
     return [
         f"{f.name}: expected {getattr(expected, f.name)!r}, found {getattr(found, f.name)!r}"
         for f in dataclasses.fields(expected)
@@ -408,3 +408,9 @@ def one_of(what: str, name: str, known: Any) -> None:
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise UsageError(f"unknown {what} {name!r}{hint} (known: {', '.join(names)})")
+
+
+def at_least(what: str, value: float | None, least: int = 1) -> None:
+    """UsageError for a number below the least that makes sense; None was not asked for."""
+    if value is not None and not value >= least:  # NaN is not
+        raise UsageError(f"{what} must be at least {least}, found {value}")

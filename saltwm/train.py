@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from saltwm import checkpoint, durable
 from saltwm.checkpoint import CheckpointInfo, RunInfo
-from saltwm.config import ObjectiveConfig, RunConfig
+from saltwm.config import ObjectiveConfig, RunConfig, at_least
 from saltwm.data.store import Dataset
 from saltwm.data.windows import Batch, Windows, batches
 from saltwm.devices import Devices, gather_batch, largest_over_processes, make_fabric, mean_over_processes, together
@@ -222,12 +222,12 @@ def check_options(config: RunConfig) -> None:
         "--validate-every": options.validate_every,
         "--save-every": options.save_every,
         "--keep": options.keep,
+        "validation_batches": options.validation_batches,
     }
     not_negative = {"--modes": model.affine.modes, "--lambda": objective.sigreg_weight}
     for limits, least in ((at_least_one, 1), (not_negative, 0)):
         for option, value in limits.items():
-            if value is not None and not value >= least:
-                raise UsageError(f"{option} {value}: must be at least {least}")
+            at_least(option, value, least)
     for option, rate in (("--learning-rate", options.learning_rate), ("--epochs", options.epochs)):
         if not 0 < rate < math.inf:
             raise UsageError(f"{option} {rate}: must be more than 0 and finite")

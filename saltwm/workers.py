@@ -17,7 +17,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, Protocol
 
 from saltwm import errors
-from saltwm.errors import SaltError, UsageError
+from saltwm.config import at_least
+from saltwm.errors import SaltError
 
 Report = Callable[[], None]
 Work = Callable[[Any, Report], None]
@@ -78,8 +79,7 @@ class Workers:
     def __init__(
         self, count: int, make: Callable[..., Work], *arguments: Any, item_seconds: float | None = None
     ) -> None:
-        if count < 1:
-            raise UsageError(f"workers must be at least 1, found {count}")
+        at_least("workers", count)
         self._count = count
         self._make = (make, arguments)
         self._item_seconds = item_seconds

@@ -16,6 +16,7 @@ from saltwm.config import (
     ProtocolConfig,
     RunConfig,
     WorldSpec,
+    at_least,
     differing_fields,
     from_plain,
     one_of,
@@ -133,3 +134,14 @@ def test_dtypes_are_checked_for_numpy_and_torch_alike():
         check("x", torch.zeros(2), "N", dtype="uint8")
     with pytest.raises(ShapeError, match="found list"):
         check("x", [1, 2], "N")
+
+
+@pytest.mark.parametrize(("value", "least"), [(0, 1), (-1, 0), (float("nan"), 0), (0.5, 1)])
+def test_a_number_below_the_least_that_makes_sense_is_refused_by_name(value, least):
+    with pytest.raises(UsageError, match=f"--keep must be at least {least}, found {value}"):
+        at_least("--keep", value, least)
+
+
+@pytest.mark.parametrize("value", [None, 1, 7])
+def test_what_was_not_asked_for_and_what_is_enough_pass(value):
+    at_least("--keep", value)

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from saltwm import durable, rng
-from saltwm.config import RenderQuality, Variant, one_of
+from saltwm.config import RenderQuality, Variant, at_least, one_of
 from saltwm.data import parts
 from saltwm.data.layout import HELD_OUT, Episode, Recipe
 from saltwm.data.stopping import stop_signal
 from saltwm.data.store import Dataset
 from saltwm.envs import env_class, make_env
 from saltwm.envs.base import Action, PlanningEnv
-from saltwm.errors import SaltError, Stopped, UsageError
+from saltwm.errors import SaltError, Stopped
 from saltwm.progress import progress
 from saltwm.workers import Report, Work, Workers
 
@@ -46,8 +46,7 @@ def collect(
     policy = cls.policies[0] if policy is None else policy
     one_of(f"{env_name} policy", policy, cls.policies)
     for name, value in (("episodes", episodes), ("frame_every", frame_every), ("workers", workers)):
-        if value < 1:
-            raise UsageError(f"{name} must be at least 1, found {value}")
+        at_least(name, value)
     env = make_env(env_name, variant=variant, image_size=image_size, render_quality=render)
     recipe = Recipe(
         world=env.world,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from saltwm import durable
-from saltwm.config import WorldSpec
+from saltwm.config import WorldSpec, at_least
 from saltwm.data import layout, parts
 from saltwm.data.archives import unpacked
 from saltwm.data.layout import Episode, Recipe
@@ -339,8 +339,7 @@ def export_hdf5(dataset: Dataset, file: Path | str, chunk_rows: int = BLOCK_ROWS
             f"{dataset.path}: holds every {dataset.frame_every}th frame; the format needs one per step: "
             "collect with --frame-every 1"
         )
-    if chunk_rows < 1:
-        raise UsageError(f"chunk_rows must be at least 1, found {chunk_rows}")
+    at_least("chunk_rows", chunk_rows)
     fields = {field.name: slice(field.start, field.stop) for field in env_class(env).state_fields}
     columns = {
         name: (slice(fields[column.fields[0]].start, fields[column.fields[-1]].stop), column.dtype)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from saltwm import checkpoint, durable
-from saltwm.config import one_of, write_config
+from saltwm.config import at_least, one_of, write_config
 from saltwm.data.store import Dataset
 from saltwm.diagnostics.decoder import DECODERS, fit_decoder
 from saltwm.diagnostics.diagnose import Stretches, read_stretches, records_folder, warn_if_seen
@@ -60,8 +60,7 @@ def decode_run(
     one_of("decoder", decoder, DECODERS)
     steps = DECODERS[decoder].steps if steps is None else steps
     for option, value in (("--steps", steps), ("--episodes", episodes), ("--frames", frames)):
-        if value < 1:
-            raise UsageError(f"{option} {value}: must be at least 1")
+        at_least(option, value)
     path = checkpoint.find_checkpoint(run)
     info = checkpoint.read_info(path)
     folder = records_folder(results, run)
@@ -70,16 +69,11 @@ def decode_run(
     fit_episodes, test_episodes = fit_and_test_episodes(dataset)
     stretches = held_out_stretches(dataset, test_episodes, model.config.frameskip, episodes, seed)
     fit_frames = dataset.read_frames(*choose_frames(dataset, fit_episodes, frames, seed))
-    fitted = fit_decoder(
-        DECODERS[decoder], model.encoder, encode_pictures(model, fit_frames), fit_frames, steps=steps, seed=seed
-    )
-    latents, predicted = predict(model, stretches)
-    decoded, decoded_predictions = fitted.draw(latents), fitted.draw(predicted)
-    mean_picture = np.broadcast_to(fit_frames.mean(axis=0), stretches.frames.shape)
-    times = model.config.frameskip * np.arange(BLOCKS + 1)
+    drawn = fit_and_draw(model, stretches, fit_frames, decoder=decoder, steps=steps, seed=seed)
+    times = [model.config.frameskip * block for block in range(BLOCKS + 1)]
+    image = draw_rollouts(stretches, drawn.true, drawn.predicted, times, episodes)
     folder.mkdir(parents=True, exist_ok=True)
     picture = folder / "decoded.png"
-    image = draw_rollouts(stretches, decoded, decoded_predictions, times.tolist(), episodes)
     durable.write_file(picture, partial(image.save, format="PNG"))
     record = Decoding(
         environment=dataset.world.environment,
@@ -92,14 +86,42 @@ def decode_run(
         frames=len(fit_frames),
         stretches=len(stretches.frames),
         context=CONTEXT,
-        times=tuple(times.tolist()),
-        true_mse=pixel_mse(stretches.frames, decoded),
-        predicted_mse=pixel_mse(stretches.frames[:, CONTEXT:], decoded_predictions),
-        mean_mse=pixel_mse(stretches.frames, mean_picture),
+        times=tuple(times),
+        **pixel_errors(stretches, drawn, fit_frames),
         picture_sha256=durable.sha256(picture),
     )
     write_config(folder / "decoded.json", record)
     return Decoded(folder, picture, record)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Held-out stretches as a decoder draws them."""
+
+    true: Frames
+    """[N, BLOCKS + 1, H, W, 3], the true frames, encoded and decoded."""
+    predicted: Frames
+    """[N, PREDICTIONS, H, W, 3], decoded predictions of those after the context."""
+
+
+def fit_and_draw(
+    model: WorldModel, stretches: Stretches, fit_frames: Frames, *, decoder: str, steps: int, seed: int
+) -> Drawn:
+    """Fit a decoder to the model's latents of `fit_frames` [F, H, W, 3], and draw the stretches with it."""
+    fit_latents = encode_pictures(model, fit_frames)
+    fitted = fit_decoder(DECODERS[decoder], model.encoder, fit_latents, fit_frames, steps=steps, seed=seed)
+    latents, predicted = predict(model, stretches)
+    return Drawn(fitted.draw(latents), fitted.draw(predicted))
+
+
+def pixel_errors(stretches: Stretches, drawn: Drawn, fit_frames: Frames) -> dict[str, tuple[float, ...]]:
+    """The errors of a Decoding by frame, under their names there."""
+    mean_picture = np.broadcast_to(fit_frames.mean(axis=0), stretches.frames.shape)
+    return {
+        "true_mse": pixel_mse(stretches.frames, drawn.true),
+        "predicted_mse": pixel_mse(stretches.frames[:, CONTEXT:], drawn.predicted),
+        "mean_mse": pixel_mse(stretches.frames, mean_picture),
+    }
 
 
 def held_out_stretches(

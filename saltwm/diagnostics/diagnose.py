@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from saltwm import checkpoint, durable
-from saltwm.config import read_config, write_config
+from saltwm.config import at_least, read_config, write_config
 from saltwm.data.store import Dataset
 from saltwm.diagnostics.jacobians import state_dependence
 from saltwm.diagnostics.probe import cost_order, probe
@@ -54,8 +54,7 @@ def diagnose_run(
     """Measure a run and record it under RESULTS/diagnostics/RUN, with its training curves beside it."""
     counts = {"horizon": horizon, "trajectories": trajectories, "batches": batches, "frames": frames}
     for name, value in counts.items():
-        if value < 1:
-            raise UsageError(f"{name} must be at least 1, found {value}")
+        at_least(name, value)
     path = checkpoint.find_checkpoint(run)
     info = checkpoint.read_info(path)
     out = records_folder(results, run)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saltwm import durable
-from saltwm.config import CEMConfig, GaussNewtonConfig, ModelConfig, PlannerConfig, ProtocolConfig
+from saltwm.config import CEMConfig, GaussNewtonConfig, ModelConfig, PlannerConfig, ProtocolConfig, at_least
 from saltwm.data.store import Dataset
 from saltwm.diagnostics.anatomy import write_anatomies
 from saltwm.diagnostics.unseen import held_out, why_seen
@@ -50,7 +50,7 @@ def evaluate_run(
     The tasks are chosen from a dataset, or are a frozen set as it is.
     """
     pool = evaluation_workers(workers)
-    require_count("pictures", pictures, 0)
+    at_least("pictures", pictures, 0)
     job, cell = make_job(request, source, results)
     with pool:
         evaluation = evaluate(job, cell, pool, pictures=pictures)
@@ -68,7 +68,7 @@ def evaluate_policy(
     pictures: int = 4,
 ) -> Evaluation:
     """Evaluate anything that decides, under the name `method`, in this process; of the request its tasks count."""
-    require_count("pictures", pictures, 0)
+    at_least("pictures", pictures, 0)
     job, cell = make_job(request or Request(run=None), source, results, method)
     evaluation = evaluate_here(job, policy, cell, pictures=pictures)
     compare_all(results)
@@ -114,16 +114,10 @@ def make_job(request: Request, source: Dataset | TaskSet, results: Path, method:
 
 def require_possible(request: Request) -> None:
     """UsageError for numbers that cannot count anything."""
-    require_count("tasks", request.tasks, 1)
-    require_count("horizon", request.horizon_blocks, 1)
-    require_count("history", request.history_frames, 1)
-    require_count("seed", request.seed, 0)
-
-
-def require_count(name: str, value: int | None, least: int) -> None:
-    """UsageError for a number below the least that makes sense; None was not asked for."""
-    if value is not None and value < least:
-        raise UsageError(f"{name} must be at least {least}, found {value}")
+    at_least("tasks", request.tasks, 1)
+    at_least("horizon", request.horizon_blocks, 1)
+    at_least("history", request.history_frames, 1)
+    at_least("seed", request.seed, 0)
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from saltwm import durable
-from saltwm.config import from_plain, to_plain
+from saltwm.config import at_least, from_plain, to_plain
 from saltwm.errors import MismatchError, SaltError, UsageError
 from saltwm.workers import ONE_THREAD, Event, error_named
 
@@ -61,8 +61,7 @@ class RayWorkers:
     """
 
     def __init__(self, address: str, count: int, *, item_seconds: float) -> None:
-        if count < 1:
-            raise UsageError(f"workers must be at least 1, found {count}")
+        at_least("workers", count)
         self._ray = _import_ray()
         self._address = address
         self._count = count

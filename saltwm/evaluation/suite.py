@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saltwm import durable
-from saltwm.config import CEMConfig, PlannerConfig, WorldSpec, differing_fields, to_plain
+from saltwm.config import CEMConfig, PlannerConfig, WorldSpec, at_least, differing_fields, to_plain
 from saltwm.data.store import Dataset
 from saltwm.errors import MismatchError, UsageError
 from saltwm.evaluation.cell import CHUNK_SECONDS, evaluate, evaluation_workers, require_own_folder
@@ -20,7 +20,6 @@ from saltwm.evaluation.evaluate import (
     make_job,
     method_name,
     protocol_of,
-    require_count,
     require_possible,
 )
 from saltwm.evaluation.on_ray import RayWorkers
@@ -62,7 +61,7 @@ def run_suite(
     Ray cluster at the address `ray`.
     """
     pool = _workers(workers, ray)
-    require_count("pictures", pictures, 0)
+    at_least("pictures", pictures, 0)
     _require_tasks_for_each(suite, sources)
     requests = [(source, request) for source in sources for request in _requests(suite, source)]
     for _, request in requests:
