@@ -18,6 +18,8 @@ from saltwm.errors import UsageError
 
 MESH_CELL = 0.01
 """Metres; on a table seen at 64 px, a pixel is as wide."""
+SOFT_OVERSAMPLING = 2
+"""`soft` draws at so many times the size and averages: costs little, as small pictures are dear by their meshes."""
 _EGL_PLATFORM_DEVICE = 0x313F
 _MAX_DEVICES = 16
 
@@ -78,10 +80,11 @@ class Camera:
     def __init__(self, model: Any, camera: str, quality: RenderQuality) -> None:
         self._mujoco = load_mujoco()
         self._model = copy.deepcopy(model)
-        if quality == "fast":
+        self._plain = quality != "full"
+        if self._plain:
             self._model.vis.quality.offsamples = 0
             coarsen_meshes(self._model, MESH_CELL)
-        self._plain = quality == "fast"
+        self._oversampling = SOFT_OVERSAMPLING if quality == "soft" else 1
         self._camera = camera
         self._data = self._mujoco.MjData(self._model)
         self._renderers: dict[int, Any] = {}
@@ -93,6 +96,9 @@ class Camera:
 
     def draw(self, qpos: NDArray[np.float64], size: int) -> Frame:
         """Joint positions [nq] -> picture [size, size, 3]."""
+        return _averaged(self._draw(qpos, size * self._oversampling), self._oversampling)
+
+    def _draw(self, qpos: NDArray[np.float64], size: int) -> Frame:
         renderer = self._renderers.get(size) or self._open(size)
         self._data.qpos[:] = qpos
         self._mujoco.mj_kinematics(self._model, self._data)
@@ -125,6 +131,15 @@ class Camera:
             atexit.register(_close_open_cameras)
         _OPEN.add(self)
         return self._renderers[size]
+
+
+def _averaged(frame: Frame, cell: int) -> Frame:
+    """Each square of `cell` pixels as one of their mean: [cell * H, cell * W, 3] -> [H, W, 3]."""
+    if cell == 1:
+        return frame
+    height, width, channels = frame.shape
+    squares = frame.reshape(height // cell, cell, width // cell, cell, channels)
+    return squares.mean(axis=(1, 3)).round().astype(np.uint8)
 
 
 def coarsen_meshes(model: Any, cell: float) -> None:

@@ -75,6 +75,19 @@ def test_qualities_differ_in_light_but_not_in_where_the_arm_is() -> None:
     np.testing.assert_allclose(arms["fast"], arms["full"], atol=1.0)
 
 
+def test_soft_pictures_are_fast_ones_of_twice_the_size_averaged() -> None:
+    frames = {}
+    for quality, size in (("fast", 64), ("soft", 32)):
+        env = Reacher(render_quality=quality)
+        env.restore(at(0.5, 1.0))
+        frames[quality] = env.draw(size)
+        env.close()
+    assert frames["soft"].shape == (32, 32, 3)
+    averaged = frames["fast"].reshape(32, 2, 32, 2, 3).mean(axis=(1, 3))
+    assert np.abs(frames["soft"] - averaged).max() <= 0.5
+    assert not np.array_equal(frames["soft"], frames["fast"][::2, ::2])
+
+
 def test_smooth_torques_move_the_arm_farther_than_white_noise() -> None:
     env = Reacher()
     spread = {}
