@@ -30,7 +30,7 @@ class Collect:
     image_size: int = 64
     """Height and width of a frame in pixels."""
     render: RenderQuality = "fast"
-    """full looks like the benchmark; fast leaves out shadows, reflections and multisampling; soft is fast without jags."""
+    """full looks like the benchmark; fast has no shadows, reflections and multisampling; soft is fast without jags."""
     frame_every: int = 1
     """Keep every n-th frame; 5 keeps just those that windows at the frameskip use."""
     held_out: bool = False
