@@ -15,6 +15,7 @@ from saltwm.config import (
     ObjectiveConfig,
     ObjectiveName,
     ProtocolName,
+    RenderQuality,
     RunConfig,
     TrainConfig,
     TransformerConfig,
@@ -83,6 +84,7 @@ class Recipe:
     projections: int | None = None
     """SIGReg's."""
     image_size: int = 64
+    render: RenderQuality = "fast"
     frame_every: int = 5
 
 
@@ -98,8 +100,9 @@ RECIPES: dict[tuple[str, str], Recipe] = {
     # Block poses change slowly: windows of 6 frames show twice as many of them as windows of 12 in the same time.
     ("cpu", "push-t"): Recipe(4000, 4000, _THE_PAPERS, starts=1, batch_size=64, projections=1024),
     ("cpu", "reacher"): Recipe(1500, 2000, _THE_PAPERS, policy="random"),
-    ("cpu", "cube"): Recipe(1500, 1200, _THE_PAPERS),
-    ("cpu", "cube-double"): Recipe(1500, 1200, _THE_PAPERS),
+    # A cube is four pixels wide: edges without jags, or a shift of its place by less than a pixel cannot be seen.
+    ("cpu", "cube"): Recipe(1500, 3000, _THE_PAPERS, starts=1, batch_size=64, projections=1024, render="soft"),
+    ("cpu", "cube-double"): Recipe(1500, 3000, _THE_PAPERS, starts=1, batch_size=64, projections=1024, render="soft"),
 }
 
 

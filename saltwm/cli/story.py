@@ -81,6 +81,7 @@ class Reproduce:
             plan.episodes,
             policy=plan.policy,
             image_size=plan.image_size,
+            render=plan.render,
             frame_every=plan.frame_every,
             workers=self.workers,
         )

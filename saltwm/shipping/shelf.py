@@ -7,6 +7,7 @@ from pathlib import Path
 from saltwm.config import one_of
 from saltwm.envs import ENVIRONMENTS
 from saltwm.errors import UsageError
+from saltwm.presets import recipe
 from saltwm.shipping.ship import SHIPMENT_FILE
 
 HERE = Path(__file__).resolve().parents[2] / "checkpoints"
@@ -57,8 +58,9 @@ def _missing_steps(item: Item) -> list[str]:
         steps.append(["saltwm", "reproduce", item.environment, "--preset", "cpu", "--out", home])
         steps.append(["saltwm", "ship", run, "--out", item.checkpoint])
     if not item.data.is_dir():
+        render = recipe("cpu", item.environment).render  # as the pictures that the model was trained on
         collect = ["saltwm", "collect", item.environment, "--held-out", "--frame-every", HELD_OUT_FRAME_EVERY]
-        steps.append([*collect, "--seed", HELD_OUT_SEED, "--out", item.data])
+        steps.append([*collect, "--seed", HELD_OUT_SEED, "--render", render, "--out", item.data])
     return [shlex.join(map(str, words)) for words in steps]
 
 

@@ -72,7 +72,7 @@ def test_what_is_not_shipped_is_named_with_what_is_and_how_to_make_it(shelf, tmp
     reproduced, shipped, collected = message.strip().split("with: ")[1].split(" && ")
     assert reproduced == "saltwm reproduce push-t --preset cpu --out work/push-t"
     assert shipped == f"saltwm ship work/push-t/runs/push-t-salt --out {shelf}/push-t-salt"
-    held_out = "saltwm collect push-t --held-out --frame-every 5 --seed 1000"
+    held_out = "saltwm collect push-t --held-out --frame-every 5 --seed 1000 --render fast"
     assert collected == f"{held_out} --out {shelf}/push-t-data"
     assert refused(capsys, "demo", "two-room", "--model", "lewm", "--checkpoints", str(shelf))[0] == 2
     assert "did you mean 'two-room'" in refused(capsys, "demo", "tworoom", "--checkpoints", str(shelf))[1]
