@@ -84,6 +84,7 @@ def document(findings: Findings, command: str) -> str:
         *_probes(findings),
         *_anatomy(findings),
         *_training(findings),
+        *_evaluating(findings),
         *_stages(findings),
     ]
     return "\n\n".join(parts) + "\n"
@@ -323,6 +324,27 @@ def _training(findings: Findings) -> list[str]:
         return []
     header = ["environment", "run", "model", "preset", "parameters", "steps", "batch", "time", "dataset"]
     return ["## Training", table(header, lines), "Wall time on the machine that trained them, all sessions together."]
+
+
+def _evaluating(findings: Findings) -> list[str]:
+    seconds = {cell.name: cell.evaluation.seconds for cell in findings.cells}
+    lines = [
+        [
+            tables.environment_name(row.environment),
+            tables.protocol_name(row),
+            row.label,
+            _NONE if row.rate is None else str(row.rate.n),
+            tables.duration(sum(seconds[name] for name in row.cells)),
+        ]
+        for row in sorted(tables.pooled_rows(findings.cells, findings.planned), key=_row_order)
+    ]
+    if not lines:
+        return []
+    return [
+        "## Evaluating",
+        table(["environment", "under", "method", "tasks", "time"], lines),
+        "Wall time on the machine that evaluated them, all seeds together; other jobs may have shared it.",
+    ]
 
 
 def _stages(findings: Findings) -> list[str]:

@@ -66,6 +66,7 @@ def test_sections_are_there(text):
         "What the latents know",
         "How episodes fail",
         "Training",
+        "Evaluating",
         "How long it took",
     ):
         assert f"## {title}\n" in text
