@@ -83,7 +83,7 @@ def start_run(path: Path, info: RunInfo) -> None:
     """Create the run directory, or check that it is the same run; MismatchError names each differing field."""
     if (path / INFO_FILE).exists():
         raise UsageError(f"{path}: holds a checkpoint, and nothing to go on training from; choose another --out")
-    (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+    durable.make_folder(path / "checkpoints")
     file = path / RUN_FILE
     if not file.exists():
         write_config(file, info)

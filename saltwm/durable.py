@@ -10,6 +10,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -23,7 +24,7 @@ from saltwm.errors import DamagedError, DiskError, LockedError, UsageError
 
 TMP_PREFIX = ".tmp-"
 MANIFEST = "manifest.json"
-_DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+_DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
 
 
 def _before_step(step: str, path: Path) -> None:
@@ -35,17 +36,7 @@ def _before_step(step: str, path: Path) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace `path` by a file that holds `data`; readers see the old file or the new one, nothing between."""
-    path = Path(path)
-    temporary = path.with_name(f"{TMP_PREFIX}{os.getpid()}-{path.name}")
-    with _disk_errors(path, len(data)), _removed_on_failure(temporary):
-        _before_step("write", path)
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        _before_step("replace", path)
-        os.replace(temporary, path)
-        _sync_directory(path.parent)
+    _replace(Path(path), lambda temporary: temporary.write_bytes(data), len(data))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -65,15 +56,27 @@ def json_bytes(value: Any) -> bytes:
 
 def write_file(path: Path, save: Callable[[Path], object]) -> None:
     """Replace `path` by what `save(temporary)` writes: for libraries that want a file name (images, safetensors)."""
-    path = Path(path)
+    _replace(Path(path), save, None)
+
+
+def _replace(path: Path, save: Callable[[Path], object], size: int | None) -> None:
+    _require_place(path)
     temporary = path.with_name(f"{TMP_PREFIX}{os.getpid()}-{path.name}")
-    with _disk_errors(path, None), _removed_on_failure(temporary):
+    with _disk_errors(path, size), _removed_on_failure(temporary):
         _before_step("write", path)
         save(temporary)
         sync_file(temporary)
         _before_step("replace", path)
         os.replace(temporary, path)
         _sync_directory(path.parent)
+
+
+def _require_place(path: Path) -> None:
+    """UsageError unless there is a folder for a file at `path`, and no folder in its stead."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: cannot be written: there is no folder {path.parent}")
+    if path.is_dir():
+        raise UsageError(f"{path}: is a directory, expected a file")
 
 
 def append_json_line(path: Path, value: Any) -> None:
@@ -94,7 +97,7 @@ def read_json(path: Path) -> Any:
     """Strict JSON: duplicate keys, NaN and infinities are damage, and the error names the file."""
     text = read_text(path)
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        return _parse(text)
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{path}: not valid JSON: {error}") from error
 
@@ -111,10 +114,12 @@ def read_bytes(path: Path) -> bytes:
     """The file's bytes; a missing file is a usage error."""
     try:
         return Path(path).read_bytes()
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise UsageError(f"{path}: no such file") from error
     except IsADirectoryError as error:
         raise UsageError(f"{path}: is a directory, expected a file") from error
+    except PermissionError as error:
+        raise UsageError(f"{path}: no permission to read it") from error
 
 
 def read_json_lines(path: Path) -> list[Any]:
@@ -123,10 +128,21 @@ def read_json_lines(path: Path) -> list[Any]:
     records = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            records.append(json.loads(line, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys))
+            records.append(_parse(line))
         except (ValueError, RecursionError) as error:
             raise DamagedError(f"{path}: line {number}: not valid JSON: {error}") from error
     return records
+
+
+def _parse(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite_float, object_pairs_hook=_unique_keys)
+
+
+def _finite_float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"{digits:.40} is too large for a number")
+    return number
 
 
 def _refuse_constant(name: str) -> Any:
@@ -143,6 +159,15 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # --- directories ------------------------------------------------------------------------------------------------
 
 
+def make_folder(path: Path) -> None:
+    """A folder at `path`, with those above it; one that is there is left as it is."""
+    with _disk_errors(path, None):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise UsageError(f"{path}: cannot be a folder: there is a file of that name, or above it") from error
+
+
 @contextlib.contextmanager
 def publish_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Fill the yielded temporary directory; on success it gets a manifest of hashes and becomes `path` in one move.
@@ -154,7 +179,7 @@ def publish_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
     temporary = path.with_name(f"{TMP_PREFIX}{os.getpid()}-{path.name}")
     with _disk_errors(path, None), _removed_on_failure(temporary):
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        make_folder(temporary)
         yield temporary
         write_json(temporary / MANIFEST, file_hashes(temporary))
         for file in temporary.rglob("*"):
@@ -256,7 +281,7 @@ def _remove_leftovers_of(path: Path) -> None:
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
-    else:
+    elif os.path.lexists(path):  # not below a file, where nothing can be and unlink would object
         path.unlink(missing_ok=True)
 
 
@@ -291,10 +316,7 @@ def _removed_on_failure(temporary: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            temporary.unlink(missing_ok=True)
+        _remove(temporary)
         raise
 
 
@@ -318,7 +340,7 @@ def _disk_errors(path: Path, size: int | None) -> Iterator[None]:
 def only_writer(directory: Path, job: str) -> Iterator[None]:
     """Hold the directory's lock, or LockedError naming who does. The kernel frees it when the holder dies."""
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     with _locked(directory / ".lock", directory, job):
         remove_leftovers(directory)
         yield
@@ -332,7 +354,7 @@ def only_replacer(path: Path, job: str) -> Iterator[None]:
     itself stays behind.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     lock = path.with_name(f".{path.name}.lock")
     with _locked(lock, path, job):
         try:
@@ -346,7 +368,9 @@ def only_replacer(path: Path, job: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _locked(lock: Path, what: Path, job: str) -> Iterator[None]:
     """Hold the lock on the file `lock`, which says for others who does and why."""
-    with open(lock, "a+", encoding="utf-8") as file:
+    with _disk_errors(lock, None):
+        opened = open(lock, "a+", encoding="utf-8")  # noqa: SIM115
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

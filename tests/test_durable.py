@@ -32,7 +32,10 @@ def test_json_comes_back_as_it_was_written(tmp_path_factory, value):
     assert durable.read_json(path) == value
 
 
-@pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": 1, "a": 2}', '{"a": Infinity}', "{", "", "\x00", "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    ['{"a": NaN}', '{"a": 1, "a": 2}', '{"a": Infinity}', '{"a": 1e999}', "[-1e400]", "{", "", "\x00", "[" * 100_000],
+)
 def test_anything_but_strict_json_is_damage(tmp_path, text):
     path = tmp_path / "bad.json"
     path.write_text(text)
@@ -49,6 +52,43 @@ def test_non_finite_numbers_are_not_written(tmp_path):
 def test_a_missing_file_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="no such file"):
         durable.read_json(tmp_path / "nothing.json")
+
+
+def test_a_place_where_no_file_can_be_is_a_usage_error(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    for path, why in (
+        (tmp_path / "file" / "x.json", "no folder .*file"),
+        (tmp_path / "nowhere" / "x.json", "no folder .*nowhere"),
+        (tmp_path, "is a directory"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            durable.write_json(path, {})
+    with pytest.raises(UsageError, match="no such file"):
+        durable.read_json(tmp_path / "file" / "x.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_file_in_the_place_of_a_folder_is_a_usage_error_and_stays(tmp_path, place):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(UsageError, match="there is a file"), durable.only_writer(tmp_path / place, "train"):
+        pass
+    for hold in (
+        durable.publish_directory(tmp_path / place / "d"),
+        durable.only_replacer(tmp_path / place / "d", "ship"),
+    ):
+        with pytest.raises(UsageError, match="there is a file"), hold:
+            pass
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_write_without_permission_is_a_disk_error(tmp_path, monkeypatch):
+    def denied(descriptor):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "fsync", denied)
+    with pytest.raises(DiskError, match="file: cannot write 3 bytes: Permission denied"):
+        durable.write_bytes(tmp_path / "file", b"new")
 
 
 def test_a_crash_before_any_step_leaves_the_old_file_or_the_new_one(tmp_path, monkeypatch):

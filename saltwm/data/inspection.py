@@ -251,7 +251,7 @@ def preview(dataset: Dataset, out: Path | str, episodes: int = 6, frames: int = 
     out = Path(out)
     if out.resolve() == dataset.path.resolve():
         raise UsageError(f"{out}: pictures do not belong into the dataset; choose another directory")
-    out.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(out)
     chosen = np.unique(np.linspace(0, len(dataset) - 1, min(episodes, len(dataset))).astype(np.int64))
     result = Preview(str(out / "contact-sheet.png"), str(out / "episode.gif"))
     sheet = Image.fromarray(_contact_sheet(dataset, chosen, frames))

@@ -72,7 +72,7 @@ def decode_run(
     drawn = fit_and_draw(model, stretches, fit_frames, decoder=decoder, steps=steps, seed=seed)
     times = [model.config.frameskip * block for block in range(BLOCKS + 1)]
     image = draw_rollouts(stretches, drawn.true, drawn.predicted, times, episodes)
-    folder.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(folder)
     picture = folder / "decoded.png"
     durable.write_file(picture, partial(image.save, format="PNG"))
     record = Decoding(

@@ -167,7 +167,7 @@ def _choose_tasks(request: Request, protocol: ProtocolConfig, dataset: Dataset) 
 def _freeze(tasks: TaskSet, results: Path) -> Path:
     """RESULTS/tasks/ENV-PROTOCOL-seedN.json."""
     path = results / "tasks" / f"{tasks.world.environment}-{tasks.protocol.name}-seed{tasks.seed}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(path.parent)
     write_tasks(path, tasks)
     return path
 

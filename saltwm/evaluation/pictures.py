@@ -36,7 +36,7 @@ def film(tasks: TaskSet, outcomes: list[Outcome], directory: Path) -> list[Path]
     """A GIF (agent beside goal) and a strip for each outcome: directory/task-007-reached.gif and .png."""
     if not outcomes:
         return []
-    directory.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(directory)
     env = make_env(tasks.world.environment, variant=tasks.protocol.variant, render_quality=tasks.world.render)
     paths = []
     for outcome in outcomes:
@@ -54,7 +54,7 @@ def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str, title: st
 
     `title` goes before the names of the files, so that others' pictures of the same task can lie beside them.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(directory)
     env = make_env(tasks.world.environment, variant=tasks.protocol.variant, render_quality=tasks.world.render)
     record = outcome.record
     seen = replay(env, tasks.tasks[record.task], outcome)
