@@ -9,7 +9,7 @@ import numpy as np
 from saltwm import durable, rng
 from saltwm.config import RenderQuality, Variant, at_least, one_of
 from saltwm.data import parts
-from saltwm.data.layout import HELD_OUT, Episode, Recipe
+from saltwm.data.layout import HELD_OUT, ROOT_FILE, Episode, Recipe
 from saltwm.data.stopping import stop_signal
 from saltwm.data.store import Dataset
 from saltwm.envs import env_class, make_env
@@ -60,7 +60,7 @@ def collect(
     env.close()
     with durable.only_writer(path, "collect"):
         parts.start(path, recipe)
-        if not (path / "zarr.json").exists():
+        if not (path / ROOT_FILE).exists():
             _collect_missing(path, recipe, workers)
             parts.finish(path, recipe)
     return Dataset.open(path)

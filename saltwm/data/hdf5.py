@@ -220,10 +220,11 @@ class _Table:
 
     def _index(self, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows of each episode and where they begin, after comparing every column that says so."""
-        lengths, first = (self._column(name)[:].astype(np.int64) for name in ("ep_len", "ep_offset"))
-        if lengths.ndim != 1 or not len(lengths) or lengths.shape != first.shape or lengths.min() < 2:
+        lengths, first = (self._per_episode(name, rows) for name in ("ep_len", "ep_offset"))
+        if not len(lengths) or lengths.shape != first.shape or lengths.min() < 2 or lengths.max() > rows:
             raise DamagedError(
-                f"{self._where}: ep_len and ep_offset: expected one entry of at least 2 rows per episode"
+                f"{self._where}: ep_len and ep_offset: expected one entry of at least 2 rows per episode, and of at "
+                f"most the file's {rows}"
             )
         expected = layout.offsets(lengths)
         if not np.array_equal(first, expected[:-1]) or expected[-1] != rows:
@@ -240,6 +241,15 @@ class _Table:
         if "step_idx" in self._h5 and not np.array_equal(self._numbers("step_idx", rows), within):
             raise DamagedError(f"{self._where}: step_idx does not count from 0 in each episode")
         return lengths, first
+
+    def _per_episode(self, name: str, rows: int) -> NDArray[np.int64]:
+        """Whole numbers [episodes]; a file's word for their number is not believed before it is below that of rows."""
+        column = self._column(name)
+        if column.dtype.kind not in "iu" or column.ndim != 1 or len(column) > rows:
+            raise DamagedError(
+                f"{self._where}: {name}: expected a whole number per episode, found {column.dtype} {column.shape}"
+            )
+        return np.asarray(column[:].astype(np.int64))
 
     def _numbers(self, name: str, rows: int) -> NDArray[Any]:
         column = self._column(name)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from saltwm import durable
-from saltwm.config import WorldSpec
+from saltwm.config import WorldSpec, at_least
 from saltwm.data import layout
 from saltwm.data.store import Dataset
 from saltwm.envs import make_env
@@ -153,10 +153,11 @@ def stats(dataset: Dataset, offset_steps: int = 25, max_episodes: int = 2000) ->
 
 
 def _sample(dataset: Dataset, offset: int, max_episodes: int) -> tuple[_Sample, NDArray[np.int64]]:
-    chosen = np.unique(np.linspace(0, len(dataset) - 1, min(max_episodes, len(dataset))).astype(np.int64))
+    at_least("offset_steps", offset)
+    chosen = _spread(len(dataset), max_episodes)
     episodes = [dataset.states(int(index)) for index in chosen]
     if max(len(states) for states in episodes) <= offset:
-        raise UsageError(f"{dataset.path}: no episode is longer than {offset} steps; ask for a smaller offset")
+        raise UsageError(f"{dataset.path}: no episode has {offset} steps; ask for a smaller offset")
     sample = _Sample(
         states=np.concatenate(episodes),
         steps=np.concatenate([np.diff(states, axis=0) for states in episodes]),
@@ -165,6 +166,12 @@ def _sample(dataset: Dataset, offset: int, max_episodes: int) -> tuple[_Sample, 
         goals=np.concatenate([states[offset:] for states in episodes]),
     )
     return sample, chosen
+
+
+def _spread(episodes: int, most: int) -> NDArray[np.int64]:
+    """Evenly spaced episodes, at most so many."""
+    at_least("episodes to look at", most)
+    return np.unique(np.linspace(0, episodes - 1, min(most, episodes)).astype(np.int64))
 
 
 def _moving_fields(env: PlanningEnv) -> list[StateField]:
@@ -251,8 +258,9 @@ def preview(dataset: Dataset, out: Path | str, episodes: int = 6, frames: int = 
     out = Path(out)
     if out.resolve() == dataset.path.resolve():
         raise UsageError(f"{out}: pictures do not belong into the dataset; choose another directory")
+    at_least("frames of an episode", frames)
+    chosen = _spread(len(dataset), episodes)
     durable.make_folder(out)
-    chosen = np.unique(np.linspace(0, len(dataset) - 1, min(episodes, len(dataset))).astype(np.int64))
     result = Preview(str(out / "contact-sheet.png"), str(out / "episode.gif"))
     sheet = Image.fromarray(_contact_sheet(dataset, chosen, frames))
     durable.write_file(Path(result.contact_sheet), sheet.save)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saltwm import rng
+from saltwm.config import one_of
 from saltwm.data.store import Dataset, FramesLater
 from saltwm.errors import UsageError
 from saltwm.shapes import check
@@ -50,6 +51,7 @@ class Windows:
         split_seed: int = 3072,
         validation_fraction: float = 0.1,
     ) -> None:
+        one_of("split", split, ("episode", "window"))
         if frames < 2 or frameskip < 1:
             raise UsageError(f"a window needs at least 2 frames and a frameskip of 1, found {frames} and {frameskip}")
         if frameskip % dataset.frame_every:

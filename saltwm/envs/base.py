@@ -8,13 +8,13 @@ it keeps.
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.config import RenderQuality, Variant, WorldSpec, one_of
+from saltwm.config import RenderQuality, Variant, WorldSpec, at_least, one_of
 from saltwm.errors import NonFiniteError
 from saltwm.shapes import check
 
@@ -66,6 +66,9 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
         render_quality: RenderQuality = "fast",
         render_mode: str | None = "rgb_array",
     ) -> None:
+        one_of(f"{self.name} variant", variant, get_args(Variant))
+        one_of("render quality", render_quality, get_args(RenderQuality))
+        at_least("image_size", image_size)
         self.variant = variant
         self.image_size = image_size
         self.render_quality = render_quality

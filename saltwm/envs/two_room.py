@@ -63,8 +63,7 @@ class TwoRoom(PlanningEnv):
 
     def goal_distance(self, states: State, goals: State) -> NDArray[np.float64]:
         """Euclidean distance over 16 units: states [N, 2], goals [N, 2] -> [N]."""
-        sizes = check("states", states, "N S", S=2)
-        check("goals", goals, "N S", N=sizes["N"], S=2)
+        self.check_pairs(states, goals)
         return np.linalg.norm(states - goals, axis=1) / SUCCESS_DISTANCE
 
     def draw(self, size: int) -> Frame:

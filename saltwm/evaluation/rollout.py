@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.config import ProtocolConfig
+from saltwm.config import ProtocolConfig, at_least
 from saltwm.data.store import Dataset
 from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.errors import UsageError
 from saltwm.planning.policy import Decision, Policy, View
 from saltwm.records import EpisodeRecord, PlanRecord, Task
+from saltwm.shapes import check
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,21 @@ def run_tasks(
     while active := [attempt for attempt in attempts if attempt.reason is None]:
         view = _view(active, policy.window, frameskip, env.action_dim)
         decision = policy.decide(view, [(attempt.task.index, len(attempt.plans)) for attempt in active])
-        _require_whole_blocks(policy, decision, frameskip)
+        _require_usable(policy, decision, len(active), env.action_dim, frameskip)
         for number, attempt in enumerate(active):
             _execute(env, protocol, attempt, decision, number, frameskip if policy.window > 1 else None)
     return [_outcome(attempt) for attempt in attempts]
 
 
-def _require_whole_blocks(policy: Policy, decision: Decision, frameskip: int) -> None:
-    """A policy that looks back sees a frame per action block, so it must decide whole blocks."""
-    steps = decision.actions.shape[1]
+def _require_usable(policy: Policy, decision: Decision, tasks: int, action_dim: int, frameskip: int) -> None:
+    """Actions for every task, or the episode would never end; whole blocks of them, if the policy looks back."""
+    name = type(policy).__name__
+    steps = check(f"{name}: actions", decision.actions, "N T A", N=tasks, A=action_dim)["T"]
+    check(f"{name}: elite costs", decision.elite_costs, "N I", N=tasks)
+    at_least(f"{name}: decided actions", steps)
     if policy.window > 1 and steps % frameskip:
         raise UsageError(
-            f"{type(policy).__name__}: decided {steps} actions; a policy with a window of {policy.window} frames, one "
+            f"{name}: decided {steps} actions; a policy with a window of {policy.window} frames, one "
             f"every {frameskip} steps, must decide a multiple of {frameskip}"
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from saltwm.config import CEMConfig, PlannerConfig
+from saltwm.config import CEMConfig, PlannerConfig, at_least
 from saltwm.errors import UsageError
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds
@@ -42,6 +42,8 @@ class Agent:
         """
         if (action_low is None) != (action_high is None):
             raise UsageError("agent: action_low and action_high bound actions together; give both or neither")
+        at_least("agent: horizon_blocks", horizon_blocks)
+        at_least("agent: history_frames", history_frames)
         self.model = model.eval()
         self.planner = planner or CEMConfig()
         self.horizon_blocks = horizon_blocks

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from saltwm.config import CEMConfig
+from saltwm.config import CEMConfig, at_least
 from saltwm.errors import NonFiniteError, UsageError
 from saltwm.shapes import check
 
@@ -57,6 +57,7 @@ def cem(
     generator, so its plan does not depend on its neighbours.
     """
     config = config or CEMConfig()
+    check_counts("CEM", horizon=horizon, iterations=config.iterations)
     check_elites("CEM", config.elites, config.candidates)
     shape = (len(generators), horizon, action_dim)
     mean, std = torch.zeros(shape), torch.full(shape, config.initial_std)
@@ -72,6 +73,12 @@ def cem(
 
 
 # --- the steps of a sampling planner ---------------------------------------------------------------------------------
+
+
+def check_counts(planner: str, **counts: int) -> None:
+    """UsageError unless there is one at least of each of these."""
+    for name, count in counts.items():
+        at_least(f"{planner}: {name}", count)
 
 
 def check_elites(planner: str, elites: int, candidates: int) -> None:
@@ -148,6 +155,7 @@ def compatible_cem(
     draws like this.
     """
     config = config or CEMConfig()
+    check_counts("CEM", horizon=horizon, iterations=config.iterations)
     check_elites("CEM", config.elites, config.candidates)
     plans = [_solve_together(tasks, cost, horizon, action_dim, generator, config) for tasks, cost in batches]
     return Plan(

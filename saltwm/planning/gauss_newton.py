@@ -20,7 +20,7 @@ from saltwm.config import GaussNewtonConfig
 from saltwm.errors import NonFiniteError, UsageError
 from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
-from saltwm.planning.cem import Bounds, Plan
+from saltwm.planning.cem import Bounds, Plan, check_counts
 from saltwm.planning.costs import FoldedAffine, Situation
 
 DAMPING_DOWN, DAMPING_UP = 0.3, 8.0
@@ -46,6 +46,13 @@ def gauss_newton(
     config = config or GaussNewtonConfig()
     if not isinstance(model.transition, StateAffine):
         raise UsageError("gauss-newton needs a state-affine model (salt); plan this one with cem, icem or mppi")
+    check_counts(
+        "gauss-newton",
+        horizon=horizon,
+        iterations=config.iterations,
+        starts=config.starts,
+        halve_every=config.halve_every,
+    )
     situation.check(model.config.latent_dim)
     folded = FoldedAffine.of(model)
     box = _box(config.box_std, bounds, model.action_encoder.block_dim)

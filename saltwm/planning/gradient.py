@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from saltwm.config import GradientConfig
-from saltwm.planning.cem import Bounds, Cost, Plan, around, evaluate, select, white_noise
+from saltwm.planning.cem import Bounds, Cost, Plan, around, check_counts, evaluate, select, white_noise
 
 
 def gradient_descent(
@@ -22,6 +22,7 @@ def gradient_descent(
     `cost` must be differentiable (`rollout_cost`). `elite_costs` are those of the best plan so far.
     """
     config = config or GradientConfig()
+    check_counts("gradient", horizon=horizon, iterations=config.iterations, starts=config.starts)
     noise = white_noise(config.starts, horizon, action_dim, generators)
     mean = torch.zeros(len(generators), horizon, action_dim)
     best, best_cost, trace = mean, torch.full((len(generators),), torch.inf), []

@@ -12,6 +12,7 @@ from saltwm.planning.cem import (
     Cost,
     Plan,
     around,
+    check_counts,
     check_elites,
     evaluate,
     fit,
@@ -32,6 +33,7 @@ def icem(
 ) -> Plan:
     """Plans of `horizon` blocks that lower `cost`, one task per generator; each is the cheapest candidate evaluated."""
     config = config or ICEMConfig()
+    check_counts("iCEM", horizon=horizon, iterations=config.iterations)
     check_elites("iCEM", config.elites, config.candidates)
     if not 0 <= config.kept_elites <= config.elites:
         raise UsageError(f"iCEM: {config.kept_elites} kept of {config.elites} elites; expected 0 to all of them")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from saltwm.config import MPPIConfig
 from saltwm.errors import UsageError
-from saltwm.planning.cem import Bounds, Cost, Plan, around, evaluate, white_noise
+from saltwm.planning.cem import Bounds, Cost, Plan, around, check_counts, evaluate, white_noise
 
 
 def mppi(
@@ -21,6 +21,7 @@ def mppi(
 ) -> Plan:
     """Plans of `horizon` blocks that lower `cost`, one task per generator; `elite_costs` are weighted mean costs."""
     config = config or MPPIConfig()
+    check_counts("MPPI", horizon=horizon, iterations=config.iterations, candidates=config.candidates)
     if config.temperature <= 0:
         raise UsageError(f"MPPI: temperature {config.temperature}; expected a positive number")
     shape = (len(generators), horizon, action_dim)

@@ -205,6 +205,17 @@ WRONG = {
     "rows missing": (change("pixels", lambda p: p[:-1]), DamagedError, "expected floats"),
     "a length too long": (change("ep_len", lambda n: n + 1), DamagedError, "ep_len sums to"),
     "offsets shifted": (change("ep_offset", lambda n: n + 1), DamagedError, "not its running sum"),
+    "lengths as text": (change("ep_len", lambda n: n.astype("S3")), DamagedError, "a whole number per episode"),
+    "more lengths than rows": (
+        change("ep_len", lambda n: np.resize(n, 10_000)),
+        DamagedError,
+        "ep_len: expected a whole number per episode",
+    ),
+    "a length beyond the file": (
+        change("ep_len", lambda n: n + 2**40 * (np.arange(len(n)) == 0)),
+        DamagedError,
+        "at most the file's",
+    ),
     "an empty index": (change("ep_len", lambda n: n[:0]), DamagedError, "ep_len and ep_offset"),
     "an episode of one row": (change("ep_len", lambda n: n * 0 + 1), DamagedError, "at least 2 rows"),
     "episode numbers shifted": (change("ep_idx", lambda n: np.roll(n, 3)), DamagedError, "changes inside an episode"),
@@ -229,6 +240,15 @@ def test_a_wrong_file_is_refused_with_its_reason(tmp_path, episodes, kind):
         import_hdf5(file, "two-room", tmp_path / "data")
     assert str(tmp_path) in str(caught.value)
     assert not (tmp_path / "data" / "zarr.json").exists()
+
+
+def test_one_number_in_the_place_of_lengths_is_refused(tmp_path, episodes):
+    file = write_file(tmp_path / "tworoom.h5", columns_of(episodes))
+    with h5py.File(file, "a") as h5:
+        del h5["ep_len"]
+        h5["ep_len"] = 5
+    with pytest.raises(DamagedError, match="ep_len: expected a whole number per episode"):
+        import_hdf5(file, "two-room", tmp_path / "data")
 
 
 def test_columns_that_lead_out_of_the_file_are_refused(tmp_path, episodes):

@@ -66,7 +66,7 @@ def test_a_dataset_that_stands_still_is_seen_to(tmp_path):
 
 
 def test_too_long_an_offset_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="no episode is longer than 41 steps"):
+    with pytest.raises(UsageError, match="no episode has 41 steps"):
         stats(straight_walk(tmp_path, speed=1.0), offset_steps=41)
 
 
@@ -85,3 +85,15 @@ def test_pictures_open_and_have_the_frames_in_them(collected, tmp_path):
 def test_pictures_do_not_go_into_the_dataset(collected):
     with pytest.raises(UsageError, match="choose another directory"):
         preview(collected, collected.path)
+
+
+def test_numbers_that_count_nothing_are_refused(collected, tmp_path):
+    for offset in (0, -5):
+        with pytest.raises(UsageError, match=f"offset_steps must be at least 1, found {offset}"):
+            stats(collected, offset_steps=offset)
+    with pytest.raises(UsageError, match="episodes to look at must be at least 1, found 0"):
+        stats(collected, max_episodes=0)
+    for nothing in ({"episodes": 0}, {"frames": 0}):
+        with pytest.raises(UsageError, match="must be at least 1, found 0"):
+            preview(collected, tmp_path / "pictures", **nothing)
+    assert not (tmp_path / "pictures").exists()

@@ -144,3 +144,5 @@ def test_impossible_windows_are_refused_with_the_reason(make_dataset):
         windows.batch(np.array([[0]]))
     with pytest.raises(UsageError, match="at least 2 frames"):
         Windows(sparse, frames=1, frameskip=5)
+    with pytest.raises(UsageError, match="unknown split 'episodes'; did you mean 'episode'"):
+        Windows(sparse, frames=3, frameskip=5, split="episodes")

@@ -199,3 +199,16 @@ def test_gymnasium_makes_them_by_name() -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     names = ["Cube", "CubeDouble", "PushT", "Reacher", "TwoRoom"]
     assert found.strip() == str([f"saltwm/{name}-v0" for name in names])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"variant": "papr"}, "unknown two-room variant 'papr'; did you mean 'paper'"),
+        ({"render_quality": "best"}, "unknown render quality 'best'"),
+        ({"image_size": 0}, "image_size must be at least 1, found 0"),
+    ],
+)
+def test_options_that_no_environment_has_are_refused_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_env("two-room", **options)

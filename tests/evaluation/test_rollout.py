@@ -7,7 +7,7 @@ import pytest
 
 from saltwm.config import PROTOCOLS
 from saltwm.envs import make_env
-from saltwm.errors import UsageError
+from saltwm.errors import ShapeError, UsageError
 from saltwm.evaluation.rollout import run_tasks
 from saltwm.planning.policy import Decision, RandomPolicy
 from saltwm.records import Task
@@ -97,6 +97,16 @@ def test_a_policy_that_looks_back_decides_whole_blocks():
     with pytest.raises(UsageError, match=r"Constant: decided 7 actions; .* window of 3 frames.* multiple of 5"):
         act([task()], Constant((-0.5, 0.25), steps=7, window=3))
     act([task()], Constant((-0.5, 0.25), steps=7))  # without a past there is nothing to misalign
+
+
+def test_a_policy_that_decides_nothing_ends_with_its_name_and_not_never():
+    with pytest.raises(UsageError, match="Constant: decided actions must be at least 1, found 0"):
+        act([task()], Constant((-0.5, 0.25), steps=0))
+
+
+def test_a_policy_that_decides_actions_of_another_size_is_refused_by_name():
+    with pytest.raises(ShapeError, match=r"Constant: actions: expected shape \[N=2, T, A=2\], found \[2, 25, 3\]"):
+        act([task(), task(index=1)], Constant((-0.5, 0.25, 0.0)))
 
 
 def test_outcomes_do_not_depend_on_company_or_order():

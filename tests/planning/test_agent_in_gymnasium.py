@@ -86,6 +86,12 @@ def test_half_a_bound_is_refused_rather_than_ignored():
             Agent(shaken(SMALL), **half)
 
 
+@pytest.mark.parametrize("count", ["horizon_blocks", "history_frames"])
+def test_an_agent_that_plans_or_sees_nothing_is_refused(count):
+    with pytest.raises(UsageError, match=f"{count} must be at least 1, found 0"):
+        Agent(shaken(SMALL), **{count: 0})
+
+
 def test_acting_before_a_goal_and_frames_of_another_size_are_refused():
     agent = Agent(shaken(SMALL), QUICK)
     with pytest.raises(UsageError, match="reset"):

@@ -158,6 +158,27 @@ def test_unusable_settings_are_refused():
         mppi(cost, config=MPPIConfig(temperature=0.0), **options)
 
 
+NOTHING = [
+    *(CEMConfig(iterations=0), ICEMConfig(iterations=0), MPPIConfig(iterations=0), MPPIConfig(candidates=0)),
+    *(GradientConfig(iterations=0), GradientConfig(starts=0)),
+    *(GaussNewtonConfig(iterations=0), GaussNewtonConfig(starts=0), GaussNewtonConfig(halve_every=0)),
+]
+
+
+@pytest.mark.parametrize("config", NOTHING, ids=str)
+def test_a_planner_without_anything_to_try_is_refused_by_name(config):
+    model = shaken(SMALL)
+    with pytest.raises(UsageError, match=r"\w+ must be at least 1, found 0"):
+        plan(model, situation(model, 1), horizon=2, generators=generators(0), config=config)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.kind)
+def test_a_plan_of_no_blocks_is_refused(config):
+    model = shaken(SMALL)
+    with pytest.raises(UsageError, match="horizon must be at least 1, found 0"):
+        plan(model, situation(model, 1), horizon=0, generators=generators(0), config=config)
+
+
 # --- the field's solver ----------------------------------------------------------------------------------------------
 
 
