@@ -48,7 +48,16 @@ Verb = (
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
 
-DESCRIPTION = "Learn state-affine latent dynamics from pixels, plan with them, and measure both honestly."
+DESCRIPTION = (
+    "Learn state-affine latent dynamics from pixels, plan with them, and measure both honestly. "
+    "`--version` says which saltwm this is."
+)
+READING = (
+    tyro.conf.OmitSubcommandPrefixes,
+    tyro.conf.PositionalMetavarFromFieldName,  # ENVIRONMENT, not STR
+    tyro.conf.DisallowNone,  # an option is left out, not set to the word None
+    tyro.conf.FlagCreatePairsOff,  # --json, without a --no-json beside it
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -56,9 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
     if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
         say(f"saltwm {version('saltwm')}")
         return
-    verb: Any = tyro.cli(
-        Verb, prog="saltwm", description=DESCRIPTION, args=arguments, config=(tyro.conf.OmitSubcommandPrefixes,)
-    )
+    verb: Any = parse(arguments)
     try:
         with _sigterm_is_a_stop():
             verb.run()
@@ -68,6 +75,11 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         say_error("stopped; nothing that was finished is lost, the same command goes on")
         sys.exit(130)
+
+
+def parse(arguments: list[str] | None = None) -> Any:
+    """The verb that the words stand for, not yet run."""
+    return tyro.cli(Verb, prog="saltwm", description=DESCRIPTION, args=arguments, config=READING)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from saltwm.cli.printing import command_line, next_command, print_results, say, show
+from saltwm.cli.printing import Maybe, Switch, command_line, next_command, print_results, say, show
 from saltwm.config import ProtocolName, to_plain
 from saltwm.errors import UsageError
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from saltwm.records import TaskSet
 
 PlannerName = Literal["cem", "gauss-newton", "icem", "mppi", "gradient"]
+DEFAULT_PROTOCOLS: tuple[ProtocolName, ...] = ("paper", "clean")
+DEFAULT_SEEDS = (1,)
+"""What a suite chooses from data when nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -26,33 +29,31 @@ class Evaluate:
 
     run_: Annotated[tyro.conf.Positional[str], tyro.conf.arg(name="run")]
     """Run or checkpoint directory, or the word random."""
-    data: Path | None = None
+    data: Maybe[Path] = None
     """Dataset that the tasks are chosen from."""
-    task_set: Path | None = None
+    task_set: Maybe[Path] = None
     """Frozen tasks instead, such as results/tasks/two-room-paper-seed1.json: they say protocol, seed and number."""
     out: Path = Path("results")
     """Results directory."""
-    protocol: ProtocolName | None = None
-    """paper: as the authors; clean, the default: held-out, unsolved, distant goals, bounded actions; long: goals 100
-    steps on."""
-    tasks: int | None = None
+    protocol: Maybe[ProtocolName] = None
+    """clean, the default: held-out, unsolved, distant goals, bounded actions; paper: the authors'; long: far goals."""
+    tasks: Maybe[int] = None
     """Number of tasks; 50 for paper and long, 100 for clean."""
-    seed: int | None = None
+    seed: Maybe[int] = None
     """Seed of the tasks and of the planner; 1 by default."""
-    horizon: int | None = None
+    horizon: Maybe[int] = None
     """Planned action blocks, all executed before the next plan; 5, or for long 10 (also 15 or 20)."""
-    planner: PlannerName | None = None
+    planner: Maybe[PlannerName] = None
     """cem, the default, is the paper's; gauss-newton is for state-affine models."""
-    mu: float | None = None
+    mu: Maybe[float] = None
     """gauss-newton: price of leaving the mean action, instead of its default; name the method with --method."""
-    variant: Literal["len-1", "len"] | None = None
-    """paper, long: starts drawn from all but the last as the authors' code does (len-1, the default), or from all as
-    corrected since."""
-    hold: int | None = None
+    variant: Maybe[Literal["len-1", "len"]] = None
+    """paper, long: len-1, the default, never draws the last start, as the authors' code; len: as corrected since."""
+    hold: Maybe[int] = None
     """Consecutive steps that success must last; 1 by default."""
     history: int = 1
     """Frames that a transformer predictor may look back at; the authors' evaluation gives it one."""
-    method: str | None = None
+    method: Maybe[str] = None
     """Name in tables and folders; salt, lewm or random by default, with the planner's name unless it is cem."""
     workers: int = 2
     """Processes."""
@@ -101,21 +102,21 @@ class Suite:
     """Frozen tasks instead, such as results/tasks/*.json: they say protocol, seed and number."""
     out: Path = Path("results")
     """Results directory."""
-    protocols: tuple[ProtocolName, ...] = ("paper", "clean")
-    """See saltwm evaluate."""
+    protocols: Maybe[tuple[ProtocolName, ...]] = None
+    """See saltwm evaluate; paper and clean by default."""
     horizons: tuple[int, ...] = ()
     """Planned action blocks; each protocol's own by default."""
-    seeds: tuple[int, ...] = (1,)
-    """Seeds of the tasks and of the planner; the paper's are 1 2 3."""
+    seeds: Maybe[tuple[int, ...]] = None
+    """Seeds of the tasks and of the planner; 1 by default, the paper's are 1 2 3."""
     planners: tuple[PlannerName, ...] = ("cem",)
     """Planners that each run is evaluated with."""
-    tasks: int | None = None
+    tasks: Maybe[int] = None
     """Tasks per cell; 50 for paper and long, 100 for clean."""
-    random: bool = True
-    """Include the random policy."""
+    random: Switch = True
+    """Leave out the random policy."""
     workers: int = 2
     """Processes."""
-    ray: str | None = None
+    ray: Maybe[str] = None
     """HOST:PORT of a Ray cluster's head: the processes run there, with a CPU each (needs the extra `ray`)."""
     pictures: int = 4
     """Episodes to film per cell."""
@@ -131,9 +132,9 @@ class Suite:
 
         suite = suites.Suite(
             runs=self.runs,
-            protocols=self.protocols,
+            protocols=DEFAULT_PROTOCOLS if self.protocols is None else self.protocols,
             horizons=self.horizons or (None,),
-            seeds=self.seeds,
+            seeds=DEFAULT_SEEDS if self.seeds is None else self.seeds,
             planners=tuple(planner_named(name) for name in self.planners),
             tasks=self.tasks,
             random=self.random,
@@ -151,7 +152,7 @@ class Suite:
         if bool(self.data) == bool(self.task_sets):
             raise UsageError("tasks come from --data DATASETS or from --task-sets FILES: give one of the two")
         for option in ("protocols", "seeds", "tasks"):
-            if self.task_sets and getattr(self, option) != getattr(Suite, option):
+            if self.task_sets and getattr(self, option) is not None:
                 raise UsageError(f"--{option} chooses tasks from --data; task sets bring their own: leave it out")
         if self.task_sets:
             from saltwm.evaluation.tasks import read_frozen
@@ -168,29 +169,29 @@ class Play:
 
     run_: Annotated[tyro.conf.Positional[str], tyro.conf.arg(name="run")]
     """Run or checkpoint directory, or the word random."""
-    data: Path | None = None
+    data: Maybe[Path] = None
     """Dataset that the tasks are chosen from."""
-    task_set: Path | None = None
+    task_set: Maybe[Path] = None
     """Frozen tasks instead; see saltwm evaluate."""
     task: int = 0
     """Number of the task."""
     out: Path = Path("play")
     """Where the pictures go."""
-    protocol: ProtocolName | None = None
+    protocol: Maybe[ProtocolName] = None
     """See saltwm evaluate, as for what follows."""
-    tasks: int | None = None
+    tasks: Maybe[int] = None
     """Number of tasks that this one is among; the task is that of an evaluation with the same number and seed."""
-    seed: int | None = None
+    seed: Maybe[int] = None
     """Seed of the tasks and of the planner; 1 by default."""
-    horizon: int | None = None
+    horizon: Maybe[int] = None
     """Planned action blocks; the protocol's by default."""
-    planner: PlannerName | None = None
+    planner: Maybe[PlannerName] = None
     """cem by default."""
-    mu: float | None = None
+    mu: Maybe[float] = None
     """gauss-newton: price of leaving the mean action."""
     history: int = 1
     """Frames that a transformer predictor may look back at."""
-    method: str | None = None
+    method: Maybe[str] = None
     """Name of the method in the names of the pictures."""
     video: Literal["gif", "mp4"] = "gif"
     """Kind of moving picture."""
@@ -334,7 +335,7 @@ class Decode:
     """Results directory."""
     decoder: Literal["small", "paper"] = "small"
     """small: transposed convolutions, minutes on a core; paper: cross-attention in 16 px patches, for a GPU."""
-    steps: int | None = None
+    steps: Maybe[int] = None
     """Of the decoder's fit; 1000 for small, 30000 for paper."""
     episodes: int = 3
     """Episodes to draw."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 import tyro
 
-from saltwm.cli.printing import say
+from saltwm.cli.printing import Maybe, say
 from saltwm.config import ModelName, one_of
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Bench:
 
     job: tyro.conf.Positional[str] = "all"
     """plan, train, collect, load, or all of them."""
-    out: Path | None = None
-    """Directory for BENCH.json; nothing is written without it."""
+    out: Maybe[Path] = None
+    """Directory for a file of figures per benchmark, such as plan.json; nothing is written without it."""
     quick: bool = False
     """A rough look in a minute."""
     json: bool = False

@@ -3,12 +3,15 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from saltwm.cli.printing import command_line, show
+from saltwm.cli.printing import RESULTS, Maybe, command_line, readable, show
 from saltwm.config import RenderQuality, Variant
+
+if TYPE_CHECKING:
+    from saltwm.data.inspection import DatasetStats
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,8 @@ class Collect:
     """Dataset directory."""
     episodes: int = 2000
     """Episodes to collect."""
-    policy: str | None = None
-    """Collecting policy; each environment has its own default."""
+    policy: Maybe[str] = None
+    """How to act; by default expert (two-room), pusher (push-t), random (reacher), oracle (cube, cube-double)."""
     seed: int = 0
     """Episode i is a function of (seed, i)."""
     variant: Variant = "clean"
@@ -68,9 +71,7 @@ class Collect:
     def _next(self) -> str:
         run = f"runs/{self.environment}-salt"
         if self.held_out:
-            return command_line(
-                "saltwm", "evaluate", run, "--data", self.out, "--protocol", "clean", "--out", "results"
-            )
+            return command_line("saltwm", "evaluate", run, "--data", self.out, "--protocol", "clean", "--out", RESULTS)
         return command_line("saltwm", "train", self.out, "--preset", "quick", "--out", run)
 
 
@@ -126,7 +127,30 @@ class DataStats:
 
         dataset = Dataset.open(self.dataset, verify="sizes")
         plot_stats(dataset, self.out)
-        show(self.json, {**dataclasses.asdict(stats(dataset)), "picture": str(self.out)})
+        found = stats(dataset)
+        result = dataclasses.asdict(found) if self.json else _in_words(found)
+        show(self.json, {**result, "picture": str(self.out)})
+
+
+def _in_words(found: "DatasetStats") -> dict[str, Any]:
+    """Statistics as a person reads them."""
+    from saltwm.data.inspection import QUANTILES
+
+    quantiles = ", ".join(f"{100 * q:g}" for q in QUANTILES)
+    return {
+        "episodes": found.episodes,
+        "pairs": f"{found.pairs} of a state and the one {found.offset_steps} steps later; five numbers are their "
+        f"{quantiles} % quantiles",
+        "already solved": f"{found.solved_share:.1%}",
+        "distance": f"{readable(found.distance)} success radii",
+        **{
+            field.name: f"moves {readable(field.motion)} {field.unit}; at all in "
+            f"{field.moving_share:.1%} of the steps; visits {field.coverage:.0%} of its range"
+            for field in found.fields
+        },
+        "actions": f"mean {readable(found.action_mean)}; std {readable(found.action_std)}; from "
+        f"{readable(found.action_min)} to {readable(found.action_max)}; {found.action_at_bound_share:.1%} at a bound",
+    }
 
 
 @dataclass(frozen=True)
@@ -158,9 +182,9 @@ class DataImport:
     """Environment that it holds."""
     out: Path
     """Dataset directory."""
-    image_size: int | None = None
+    image_size: Maybe[int] = None
     """Average the frames down to this size."""
-    episodes: int | None = None
+    episodes: Maybe[int] = None
     """Take only the first so many."""
     json: bool = False
     """Print as JSON."""

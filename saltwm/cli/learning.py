@@ -3,13 +3,16 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from saltwm.cli.printing import command_line, show
+from saltwm.cli.printing import RESULTS, Maybe, Switch, command_line, show
 from saltwm.config import ModelName, ObjectiveName, RunConfig
 from saltwm.errors import UsageError
+
+if TYPE_CHECKING:
+    from saltwm.train import TrainResult
 
 
 @dataclass(frozen=True)
@@ -24,45 +27,45 @@ class Train:
     """Where all values start from."""
     model: ModelName = "salt"
     """salt: state-affine transition; lewm: transformer predictor."""
-    objective: ObjectiveName | None = None
+    objective: Maybe[ObjectiveName] = None
     """Default: rollout for salt, one-step for lewm."""
-    steps: int | None = None
+    steps: Maybe[int] = None
     """Optimiser steps instead of the preset's."""
-    epochs: float | None = None
+    epochs: Maybe[float] = None
     """Passes over the data instead of the preset's."""
-    batch_size: int | None = None
+    batch_size: Maybe[int] = None
     """Windows per step, over all devices together."""
-    learning_rate: float | None = None
+    learning_rate: Maybe[float] = None
     """Largest learning rate."""
-    lambda_: Annotated[float | None, tyro.conf.arg(name="lambda")] = None
+    lambda_: Annotated[Maybe[float], tyro.conf.arg(name="lambda")] = None
     """SIGReg weight."""
-    projections: int | None = None
+    projections: Maybe[int] = None
     """SIGReg's random directions per step."""
-    starts: int | None = None
+    starts: Maybe[int] = None
     """Rollouts per window, from its first frame and the next ones; every frame is encoded once."""
-    channels: tuple[int, ...] | None = None
+    channels: Maybe[tuple[int, ...]] = None
     """Output channels of the encoder's strided convolutions."""
-    latent_dim: int | None = None
+    latent_dim: Maybe[int] = None
     """d, the size of the latent."""
-    modes: int | None = None
+    modes: Maybe[int] = None
     """R, modulation matrices; 0 is the ablation of App. F.1."""
-    spectral: bool = True
-    """Constrain A0; --no-spectral is the ablation of App. C.4."""
-    seed: int | None = None
+    spectral: Switch = True
+    """Leave A0 unconstrained: the ablation of App. C.4."""
+    seed: Maybe[int] = None
     """Seed of weights, batches and projections."""
-    split: Literal["episode", "window"] | None = None
+    split: Maybe[Literal["episode", "window"]] = None
     """Hold out whole episodes, or windows as the paper."""
-    precision: str | None = None
+    precision: Maybe[str] = None
     """Fabric precision: 32-true, bf16-mixed, ..."""
-    validate_every: int | None = None
+    validate_every: Maybe[int] = None
     """Steps between two measurements."""
-    save_every: int | None = None
+    save_every: Maybe[int] = None
     """Steps between two checkpoints."""
-    keep: int | None = None
+    keep: Maybe[int] = None
     """Newest checkpoints to keep; the best is kept besides."""
     accelerator: str = "auto"
     """Fabric accelerator: auto, cpu, gpu, mps, ..."""
-    devices: int | None = None
+    devices: Maybe[int] = None
     """Processes per node, one device each; default: 1, or what torchrun or Slurm started."""
     strategy: Literal["auto", "ddp"] = "auto"
     """ddp: one copy of the model per device, gradients averaged; auto: that if there is more than one."""
@@ -92,9 +95,9 @@ class Train:
         protocol = "clean" if config.train.split == "episode" else "paper"  # no episode is left unseen by windows
         show(
             self.json,
-            dataclasses.asdict(result),
+            dataclasses.asdict(result) if self.json or result.frames_per_second else _finished_before(result),
             command_line(
-                "saltwm", "evaluate", self.out, "--data", self.dataset, "--protocol", protocol, "--out", "results"
+                "saltwm", "evaluate", self.out, "--data", self.dataset, "--protocol", protocol, "--out", RESULTS
             ),
         )
 
@@ -157,7 +160,7 @@ class Watch:
     """Run directory."""
     once: bool = False
     """Draw what there is now and end."""
-    picture: Path | None = None
+    picture: Maybe[Path] = None
     """Save the curves as a PNG instead."""
 
     def run(self) -> None:
@@ -176,6 +179,12 @@ class Watch:
         else:
             with Live(console=console, auto_refresh=False) as live:
                 watch(self.run_, lambda drawing: live.update(drawing, refresh=True), console.width)
+
+
+def _finished_before(result: "TrainResult") -> dict[str, Any]:
+    """What there is to say when no step was left to take: no speed."""
+    found = {name: getattr(result, name) for name in ("run", "checkpoint", "step", "metrics")}
+    return {**found, "nothing_to_do": "all steps were done before"}
 
 
 def _replace(value: Any, **changes: Any) -> Any:

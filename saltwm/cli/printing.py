@@ -4,10 +4,19 @@ import dataclasses
 import json
 import shlex
 import sys
+import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import tyro
+
+T = TypeVar("T")
+Maybe = Annotated[T | None, tyro.conf.arg(help_behavior_hint="")]
+"""An option that may be left out; what happens then is in its help, which says nothing of None."""
+Switch = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
+"""What is on unless --no-... is given; the help is that of the option, so it says what is left out."""
+RESULTS = Path("work/results")
+"""Where a printed next command puts records: `results` holds those of the shipped models and takes no others."""
 
 
 def say(message: Any) -> None:
@@ -15,9 +24,13 @@ def say(message: Any) -> None:
 
     Brackets and colons are no markup, and a long line is left to the terminal: it puts no line break into it.
     """
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.text import Text
 
+    if isinstance(message, Group):  # tables and sentences, each in its own way
+        for part in message.renderables:
+            say(part)
+        return
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(message, soft_wrap=isinstance(message, str | Text))
 
@@ -49,16 +62,26 @@ def show(as_json: bool, result: dict[str, Any], next_is: str | None = None) -> N
     if as_json:
         print(json.dumps(result))
         return
-    from rich.table import Table
-
-    table = Table(box=None, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")  # a path or a hash is never cut
-    for key, value in result.items():
-        table.add_row(key.replace("_", " "), readable(value))
-    say(table)
+    say(_aligned({key.replace("_", " "): readable(value) for key, value in result.items()}))
     if next_is:
         next_command(next_is)
+
+
+def _aligned(result: dict[str, str]) -> str:
+    """A line per entry, longer ones folded between words: a path or a hash stays whole, so that it can be copied."""
+    from rich.console import Console
+
+    margin = max(map(len, result)) + 2
+    width = max(20, Console().width - margin)
+    lines = []
+    for key, value in result.items():
+        folded = [
+            part
+            for line in value.splitlines() or [""]
+            for part in textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+        ]
+        lines += [f"{key:<{margin}}{folded[0]}", *(" " * margin + part for part in folded[1:])]
+    return "\n".join(lines)
 
 
 def readable(value: Any) -> str:

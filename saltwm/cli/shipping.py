@@ -12,7 +12,7 @@ import tyro
 from saltwm import durable
 from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
-from saltwm.cli.printing import command_line, next_command, say, show, spell
+from saltwm.cli.printing import Maybe, command_line, next_command, say, show, spell
 from saltwm.config import ModelName, RunConfig, WorldSpec
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SHIPPED = Path("checkpoints")
 """Where shipped models are by custom."""
+AGAIN = Path("work/again")
+"""Where an evaluation is repeated: `results` holds that of a shipped model already, and nothing would happen there."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,9 @@ class Ship:
     """Where it goes, checkpoints/ENV-MODEL by custom; a shipped checkpoint there is replaced."""
     precision: Literal["half", "full"] = "half"
     """half: matrices in float16, widened when loaded; full: float32."""
-    data: Path | None = None
+    data: Maybe[Path] = None
     """The training dataset, if it is no longer where it was."""
-    results: Path | None = None
+    results: Maybe[Path] = None
     """Results directory whose evaluations of this run go on the card."""
     max_megabytes: float = 10.0
     """Largest size."""
@@ -92,7 +94,7 @@ class Demo:
     """Number of the held-out task."""
     out: Path = Path("work/shipped")
     """Where the pictures go."""
-    checkpoints: Path | None = None
+    checkpoints: Maybe[Path] = None
     """Directory of shipped models; the repository's by default."""
     json: bool = False
     """Print the result as JSON."""
@@ -123,7 +125,8 @@ class Demo:
             return
         from rich.table import Table
 
-        table = Table("environment", "model", "parameters", "MB", "pictures", "checkpoint", box=None)
+        table = Table("environment", "model", "parameters", "MB", "pictures", box=None, pad_edge=False)
+        table.add_column("checkpoint", overflow="fold")
         for item, fact in zip(items, facts, strict=True):
             parameters, size = f"{fact['parameters'] / 1e6:.2f} M", f"{fact['bytes'] / 1e6:.1f}"
             pixels = f"{fact['image_size']} px"
@@ -172,7 +175,7 @@ def _in_words(shown: "Demonstrated") -> dict[str, Any]:
 
 def _evaluation(checkpoint: Path, held_out: Path) -> str:
     """What evaluates a shipped checkpoint on held-out data."""
-    return command_line("saltwm", "evaluate", checkpoint, "--data", held_out, "--protocol", "clean", "--out", "results")
+    return command_line("saltwm", "evaluate", checkpoint, "--data", held_out, "--protocol", "clean", "--out", AGAIN)
 
 
 def _held_out(world: WorldSpec, out: Path) -> Collect:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import tyro
 
 from saltwm import durable
-from saltwm.cli.acting import Anatomy, Decode, Diagnose, Report, Suite
+from saltwm.cli.acting import DEFAULT_PROTOCOLS, DEFAULT_SEEDS, Anatomy, Decode, Diagnose, Report, Suite
 from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import announce, next_command, print_results, say, spell
@@ -102,9 +102,9 @@ class Reproduce:
                 tuple(runs),
                 (data,),
                 self.results,
-                protocols=asked.protocols,
+                protocols=None if asked.protocols == DEFAULT_PROTOCOLS else asked.protocols,
                 horizons=asked.horizons,
-                seeds=asked.seeds,
+                seeds=None if asked.seeds == DEFAULT_SEEDS else asked.seeds,
                 tasks=asked.tasks,
                 workers=self.workers,
                 pictures=PICTURES,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from saltwm.cli.printing import command_line, show
+from saltwm.cli.printing import RESULTS, command_line, show
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,7 @@ class ImportWeights:
         show(
             self.json,
             {"run": str(self.out), "model": imported.model, "tensors": f"{imported.tensors} of {imported.tensors}"},
-            command_line(
-                "saltwm", "evaluate", self.out, "--data", self.data, "--protocol", "paper", "--out", "results"
-            ),
+            command_line("saltwm", "evaluate", self.out, "--data", self.data, "--protocol", "paper", "--out", RESULTS),
         )
 
 

@@ -82,6 +82,17 @@ def test_decode_refuses_a_model_of_another_world(run, tmp_path, capsys):
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize("option", ["--seeds 1", "--seeds 2 3", "--protocols paper clean", "--tasks 3"])
+def test_what_chooses_tasks_is_refused_beside_task_sets_that_bring_their_own(results, run, tmp_path, capsys, option):
+    sets = str(results / "tasks" / "two-room-paper-seed1.json")
+    with pytest.raises(SystemExit) as stopped:
+        main(["suite", str(run), "--task-sets", sets, *option.split(), "--out", str(tmp_path / "out")])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error == f"saltwm: {option.split()[0]} chooses tasks from --data; task sets bring their own: leave it out\n"
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -6,7 +6,9 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from saltwm.cli.acting import Suite
 from saltwm.cli.printing import announce, command_line, next_command, say, show, spell
@@ -42,6 +44,19 @@ def test_an_announced_verb_is_one_line_that_spells_it():
 
 def test_an_ordinary_command_has_no_quotes():
     assert spell(Suite((Path("runs/a"),), (Path("d"),), seeds=(1, 2))) == "saltwm suite runs/a --data d --seeds 1 2"
+
+
+def test_a_path_or_a_hash_is_one_word_however_narrow_the_terminal_is():
+    path, words = "results/" + "long" * 30, "many words " * 12
+    out = printed(lambda: show(False, {"where": path, "what_it_says": words, "list": [{"a": 1}, {"a": 2}]}))
+    assert f"where         {path}\n" in out
+    assert "what it says  many words many words many\n              words many" in out
+    assert out.endswith("list          a 1\n              a 2\n")
+
+
+def test_sentences_between_tables_are_left_to_the_terminal_to_fold():
+    sentence = "SALT against Random: no difference shown, and so on past the edge"
+    assert f"{sentence}\n" in printed(lambda: say(Group(Table("a"), Text(sentence))))
 
 
 def test_brackets_are_text_in_results_and_tables_too():

@@ -43,6 +43,7 @@ def test_a_demo_plans_films_and_says_how_it_went(shelf, tmp_path, capsys):
     assert "1is16units" in told
     assert shown["moving"] in told  # folded in a narrow terminal, never cut
     assert "next:saltwmevaluate" in told
+    assert told.endswith("--outwork/again")  # results holds the shipped models' records already: nothing would happen
 
 
 def test_a_task_of_a_demo_is_that_of_an_evaluation_with_more_tasks(shelf, tmp_path, capsys):

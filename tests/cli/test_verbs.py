@@ -75,7 +75,9 @@ def test_each_artefact_says_how_it_was_made(story):
 
 def test_verbs_that_are_done_do_nothing_again(story):
     before = {path: path.stat().st_mtime_ns for path in story.run.rglob("weights.safetensors")}
-    saltwm("train", story.data, *SMALL, "--out", story.run)
+    again = saltwm("train", story.data, *SMALL, "--out", story.run).stdout
+    assert "all steps were done before" in again
+    assert "frames per second" not in again
     assert before == {path: path.stat().st_mtime_ns for path in story.run.rglob("weights.safetensors")}
 
 
@@ -102,6 +104,20 @@ def test_help_is_fast_because_nothing_heavy_is_imported():
     code = f"import sys, saltwm, saltwm.cli; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert result.stdout.strip() == "[]"
+
+
+def test_help_names_what_is_wanted_and_never_the_word_none():
+    asked = saltwm("train", "--help").stdout
+    assert "DATASET" in asked
+    assert "None" not in asked
+    assert "--no-json" not in asked
+    assert "--no-spectral" in asked
+
+
+def test_statistics_of_a_dataset_say_what_their_numbers_are(story, tmp_path):
+    told = " ".join(saltwm("data", "stats", story.data, "--out", tmp_path / "stats.png").stdout.split())
+    assert "5, 25, 50, 75, 95 % quantiles" in told
+    assert "success radii" in told
 
 
 def test_version_is_that_of_the_installed_package():
