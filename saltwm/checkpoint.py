@@ -88,7 +88,7 @@ def start_run(path: Path, info: RunInfo) -> None:
     if not file.exists():
         write_config(file, info)
         return
-    found = read_config(RunInfo, file)
+    found = read_run(path)
     different = [
         *differing_fields(info.run.model, found.run.model),
         *differing_fields(info.run.objective, found.run.objective),
@@ -344,8 +344,7 @@ def require_same_world(trained: WorldSpec, world: WorldSpec, where: Path) -> Non
 def card(path: Path) -> dict[str, Any]:
     """A model card: what it is, what it was trained on, how it did."""
     checkpoint = find_checkpoint(path)
-    info = read_info(checkpoint)
-    weights = read_tensors(checkpoint / WEIGHTS_FILE)
+    info, weights = read_weights(checkpoint)
     return {
         "checkpoint": str(checkpoint),
         "step": info.step,

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -23,10 +23,8 @@ from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.objective import effective_rank, prediction_loss
 from saltwm.progress import console
-from saltwm.watch import sickness
+from saltwm.watch import METRICS_FILE, TIMING_FILE, Row, read_rows, sickness
 
-METRICS_FILE = "metrics.jsonl"
-TIMING_FILE = "timing.jsonl"
 ACTIONS_MEASURED = 8
 """Action blocks whose A(c) is decomposed at each measurement: each costs as much as a forward pass of a few frames."""
 
@@ -127,9 +125,9 @@ class Journal:
             durable.sync_file(self._metrics)
 
 
-def _keep_rows(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+def _keep_rows(path: Path, wanted: Callable[[Row], bool]) -> list[Row]:
     """Rewrite a JSON-lines file without a half-written last line and without rows that are not wanted."""
-    rows = [row for row in durable.read_json_lines(path) if wanted(row)] if path.exists() else []
+    rows = [row for row in read_rows(path) if wanted(row)]
     durable.write_text(path, "".join(durable.json_line(row) for row in rows))
     return rows
 

@@ -7,6 +7,7 @@ derive from the seed and the step, so a run that is killed and started again end
 import contextlib
 import math
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -354,8 +355,14 @@ class _Stop:
 
 @contextlib.contextmanager
 def _finish_the_step() -> Iterator[_Stop]:
-    """The first Ctrl-C or SIGTERM lets the step finish and be saved; a second Ctrl-C is obeyed at once."""
+    """The first Ctrl-C or SIGTERM lets the step finish and be saved; a second Ctrl-C is obeyed at once.
+
+    Only a program's main thread receives signals; elsewhere none ever comes.
+    """
     stop = _Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.signal_number and number == signal.SIGINT:

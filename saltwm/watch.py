@@ -16,9 +16,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from saltwm import durable
-from saltwm.errors import UsageError
+from saltwm.errors import DamagedError, UsageError
 
 Row = dict[str, Any]
+METRICS_FILE = "metrics.jsonl"
+TIMING_FILE = "timing.jsonl"
+_NEEDED = {
+    METRICS_FILE: ("step", "effective_rank", "latent_std"),
+    TIMING_FILE: ("step", "processes", "frames_per_second", "waited_fraction", "seconds_left"),
+}
 COLOURS = ("orange3", "dodger_blue1")
 COLLAPSE_RANK = 3.0
 """Below this effective rank the latents no longer tell states apart, and the run says so."""
@@ -73,11 +79,27 @@ def read_files(run: Path) -> RunFiles:
     """Read a run's curves; UsageError if it is not a run."""
     if not (run / "run.json").exists():
         raise UsageError(f"{run}: not a training run (no run.json); start one with: saltwm train DATASET --out {run}")
-    metrics, timing = (
-        durable.read_json_lines(run / name) if (run / name).exists() else []
-        for name in ("metrics.jsonl", "timing.jsonl")
-    )
-    return RunFiles(run.name, durable.read_json(run / "run.json")["total_steps"], metrics, timing)
+    metrics, timing = read_rows(run / METRICS_FILE), read_rows(run / TIMING_FILE)
+    return RunFiles(run.name, _total_steps(run / "run.json"), metrics, timing)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a run's curves or speed, none before the first; DamagedError for one that lacks what is drawn."""
+    rows = durable.read_json_lines(path) if path.exists() else []
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict) or not all(type(value) in (int, float) for value in row.values()):
+            raise DamagedError(f"{path}: line {number}: expected an object of numbers, found {row!r:.80}")
+        if missing := [name for name in _NEEDED[path.name] if name not in row]:
+            raise DamagedError(f"{path}: line {number}: {missing[0]} is missing")
+    return rows
+
+
+def _total_steps(path: Path) -> int:
+    info = durable.read_json(path)
+    steps = info.get("total_steps") if isinstance(info, dict) else None
+    if type(steps) is not int:
+        raise DamagedError(f"{path}: not a run's: expected its number of total_steps, found {steps!r:.80}")
+    return steps
 
 
 def watch(run: Path, show: Callable[[RenderableType], None], width: int, pause: float = 2.0) -> None:
@@ -201,6 +223,8 @@ class Canvas:
 
 def save_picture(files: RunFiles, path: Path) -> None:
     """The same diagrams as a small PNG."""
+    if not files.metrics:
+        raise UsageError(f"{files.name}: nothing measured yet, so there is nothing to draw")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 4.2), dpi=70, layout="constrained")

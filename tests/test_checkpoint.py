@@ -311,3 +311,17 @@ def test_the_card_says_what_it_is_and_what_it_was_trained_on(tmp_path):
     assert card["dataset_sha256"] == "a" * 64
     assert (card["model"], card["objective"], card["image_size"]) == ("salt", "rollout", 16)
     assert card["parameters"] == sum(p.numel() for p in small_model().parameters())
+
+
+def test_there_is_no_card_of_damaged_weights(tmp_path):
+    saved = write_run(tmp_path)
+    weights = saved / checkpoint.WEIGHTS_FILE
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(DamagedError, match="altered since it was written"):
+        checkpoint.card(saved)
+
+
+def test_a_run_of_another_format_is_not_gone_on_with(tmp_path):
+    checkpoint.start_run(tmp_path, run_info(format=0))
+    with pytest.raises(DamagedError, match="format 0, this version reads 1"):
+        checkpoint.start_run(tmp_path, run_info())

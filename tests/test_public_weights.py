@@ -1,6 +1,7 @@
 """Public checkpoints: every spelling imports, the numbers are theirs, and what came in goes out bit for bit."""
 
 import json
+import resource
 
 import pytest
 import torch
@@ -13,10 +14,11 @@ from public_files import (
     transformers_4_names,
     write_public,
 )
+from small_runs import write_run
 
 from saltwm import checkpoint
 from saltwm.data.collect import collect
-from saltwm.errors import DamagedError, MismatchError, NonFiniteError, UsageError
+from saltwm.errors import DamagedError, DiskError, MismatchError, NonFiniteError, UsageError
 from saltwm.weights import public
 from saltwm.weights.public import export_weights, import_weights
 
@@ -199,6 +201,18 @@ def test_a_run_without_a_vit_is_not_exported_to_the_public_layout(run, tmp_path)
 def test_an_export_overwrites_nothing(run, tmp_path):
     with pytest.raises(UsageError, match="exists already"):
         export_weights(run, tmp_path)
+
+
+def test_an_export_onto_a_full_disk_is_a_disk_error_and_leaves_nothing(tmp_path):
+    write_run(tmp_path / "run")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(DiskError, match=r"weights\.pt: cannot write \d+ bytes"):
+            export_weights(tmp_path / "run", tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 # --- what does not fit ----------------------------------------------------------------------------------------------

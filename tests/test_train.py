@@ -7,6 +7,7 @@ import itertools
 import math
 import shutil
 import sys
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -347,6 +348,32 @@ def test_watch_saves_a_small_picture(run, tmp_path):
     assert (tmp_path / "curves.png").stat().st_size < 60_000
 
 
+def test_there_is_no_picture_of_a_run_before_its_first_measurement(tmp_path):
+    durable.write_json(tmp_path / "run.json", {"total_steps": 9})
+    with pytest.raises(UsageError, match="nothing measured yet"):
+        save_picture(read_files(tmp_path), tmp_path / "curves.png")
+    assert not (tmp_path / "curves.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("metrics.jsonl", "[1]\n", "line 1: expected an object of numbers"),
+        ("metrics.jsonl", '{"step": 1, "effective_rank": "many", "latent_std": 1}\n', "line 1: expected an object"),
+        ("metrics.jsonl", '{"step": 1, "latent_std": 1}\n', "line 1: effective_rank is missing"),
+        ("timing.jsonl", '{"step": 1}\n', "line 1: processes is missing"),
+        ("run.json", "[]\n", "expected its number of total_steps"),
+        ("run.json", '{"total_steps": "all"}\n', "expected its number of total_steps, found 'all'"),
+    ],
+)
+def test_curves_that_are_none_are_damage_with_their_line(run, tmp_path, file, text, message):
+    for name in ("run.json", "metrics.jsonl", "timing.jsonl"):
+        shutil.copy(run / name, tmp_path / name)
+    (tmp_path / file).write_text(text)
+    with pytest.raises(DamagedError, match=message):
+        read_files(tmp_path)
+
+
 def test_watching_what_is_no_run_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="not a training run"):
         read_files(tmp_path)
@@ -447,3 +474,12 @@ def test_each_model_has_its_own_objective_unless_told():
     assert run_config("cpu", "salt").objective.objective == "rollout"
     assert run_config("cpu", "lewm").objective.objective == "one-step"
     assert run_config("cpu", "lewm", "rollout").objective.objective == "rollout"
+
+
+def test_training_outside_the_main_thread_ends_like_any_other(tiny, dataset, tmp_path):
+    results = []
+    config = change(tiny, steps=2)
+    worker = threading.Thread(target=lambda: results.append(train(config, dataset, tmp_path / "run")))
+    worker.start()
+    worker.join()
+    assert [result.step for result in results] == [2]

@@ -6,6 +6,7 @@ scaling; on import a dataset supplies it, on export it is written beside.
 """
 
 import dataclasses
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -189,8 +190,15 @@ def export_weights(run: Path, out: Path, names: VitNames = "transformers-4") -> 
     # Cloned, because torch would save the whole of what a tensor is a part of.
     tensors = {name: tensor.clone() for name, tensor in to_public(weights, names).items()}
     with durable.publish_directory(out) as directory:
-        torch.save(tensors, directory / WEIGHTS_FILE)
+        # As bytes, because torch's own errors do not tell a full disk from anything else.
+        durable.write_bytes(directory / WEIGHTS_FILE, _pt_bytes(tensors))
         durable.write_json(directory / CONFIG_FILE, public_config(public))
         scaling = {"mean": weights[ACTION_MEAN].tolist(), "std": weights[ACTION_STD].tolist()}
         durable.write_json(directory / SCALING_FILE, scaling)
     return len(tensors)
+
+
+def _pt_bytes(tensors: dict[str, Tensor]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(tensors, buffer)
+    return buffer.getvalue()
