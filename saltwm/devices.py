@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, distributed
 
 from saltwm.errors import NonFiniteError, SaltError, Stopped, UsageError
-from saltwm.workers import signals_held
+from saltwm.workers import environment, signals_held
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -99,12 +99,12 @@ def _as_launched(devices: Devices) -> Devices:
 @contextlib.contextmanager
 def together(fabric: "Fabric", wanted: Devices) -> Iterator[None]:
     """Inside, all processes run and are connected; LostProcessError, naming which, if one of them goes away."""
-    environment = getattr(fabric.strategy, "cluster_environment", None)
-    if environment is None:
+    cluster = getattr(fabric.strategy, "cluster_environment", None)
+    if cluster is None:
         fabric.launch()
         yield
         return
-    if environment.creates_processes_externally:
+    if cluster.creates_processes_externally:
         with _agreed_ends_are_quiet(fabric), _lost_processes_named(fabric, None):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # held since `_siblings` started this process
             if "SALTWM_SIBLING" in os.environ:
@@ -169,14 +169,14 @@ def _siblings(fabric: "Fabric", wanted: Devices) -> Iterator[Siblings]:
     """
     strategy: Any = fabric.strategy
     local = wanted.num_nodes == 1
-    environment = {"LOCAL_RANK": "0", "WORLD_SIZE": str(fabric.world_size)}
+    values = {"LOCAL_RANK": "0", "WORLD_SIZE": str(fabric.world_size)}
     listener = None
     if local:
         listener = socket.create_server((LOOPBACK, 0))
         port = str(listener.getsockname()[1])
-        environment |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": port, "SALTWM_SIBLING": str(os.getpid())}
-        environment |= _loopback_only()
-    with _environment(environment):
+        values |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": port, "SALTWM_SIBLING": str(os.getpid())}
+        values |= _loopback_only()
+    with environment(values):
         siblings, first_rank = Siblings({}), strategy.node_rank * strategy.num_processes
         all_are_ending = False
         try:
@@ -244,21 +244,6 @@ def _this_command() -> list[str]:
     if main.__spec__ is not None:  # python -m saltwm
         return [sys.executable, "-m", main.__spec__.name, *sys.argv[1:]]
     return [sys.executable, os.path.abspath(sys.argv[0]), *sys.argv[1:]]
-
-
-@contextlib.contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """os.environ with these values, and as before afterwards."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @contextlib.contextmanager

@@ -132,7 +132,7 @@ class Workers:
         ours, theirs = context.Pipe()
         process = context.Process(target=_live, args=(theirs,), daemon=True)
         resource_tracker.ensure_running()  # else the first child starts it, and that lets interrupts through again
-        with _one_thread(), signals_held(signal.SIGINT):
+        with environment(ONE_THREAD), signals_held(signal.SIGINT):
             process.start()
         theirs.close()
         worker = _Worker(process, ours, heard=time.monotonic())
@@ -253,15 +253,15 @@ def signals_held(*numbers: signal.Signals) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Children started inside have the environment ONE_THREAD."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
+def environment(values: dict[str, str]) -> Iterator[None]:
+    """os.environ with these values, which children started inside inherit, and as before afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
         for name, value in before.items():
             if value is None:
-                del os.environ[name]
+                os.environ.pop(name, None)
             else:
                 os.environ[name] = value

@@ -62,7 +62,7 @@ def evaluate_here(job: Job, policy: Policy, out: Path, *, pictures: int = 4) -> 
         tasks = read_tasks(Path(job.tasks_file))
         env, look = surroundings(job, tasks)
         outcomes = []
-        with progress(f"evaluate {job.method}", len(tasks.tasks)) as advance:
+        with contextlib.closing(env), progress(f"evaluate {job.method}", len(tasks.tasks)) as advance:
             for start in range(0, len(tasks.tasks), TASKS_PER_CHUNK):
                 chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
                 outcomes += run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look)

@@ -3,6 +3,7 @@
 Imported by every worker, so it imports little: torch only where a model plans.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,8 +76,9 @@ def run_one(job: Job, task: int) -> tuple[TaskSet, Outcome]:
     if not 0 <= task < len(tasks.tasks):
         raise UsageError(f"{job.tasks_file}: no task {task}; it has tasks 0 to {len(tasks.tasks) - 1}")
     env, look = surroundings(job, tasks)
-    policy = _make_policy(job, tasks, env)
-    return tasks, run_tasks(env, tasks.protocol, [tasks.tasks[task]], policy, job.frameskip, look)[0]
+    with contextlib.closing(env):
+        policy = _make_policy(job, tasks, env)
+        return tasks, run_tasks(env, tasks.protocol, [tasks.tasks[task]], policy, job.frameskip, look)[0]
 
 
 def surroundings(job: Job, tasks: TaskSet) -> tuple[PlanningEnv, Look]:

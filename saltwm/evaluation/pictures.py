@@ -1,5 +1,6 @@
 """Moving pictures and strips of evaluated episodes, repeated from their recorded actions."""
 
+import contextlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,15 +38,14 @@ def film(tasks: TaskSet, outcomes: list[Outcome], directory: Path) -> list[Path]
     if not outcomes:
         return []
     durable.make_folder(directory)
-    env = make_env(tasks.world.environment, variant=tasks.protocol.variant, render_quality=tasks.world.render)
     paths = []
-    for outcome in outcomes:
-        path = directory / picture_name(outcome.record)
-        seen = replay(env, tasks.tasks[outcome.record.task], outcome)
-        write_video(path.with_suffix(".gif"), [beside(frame, seen.goal) for frame in seen.frames])
-        write_strip(path.with_suffix(".png"), seen)
-        paths += [path.with_suffix(".gif"), path.with_suffix(".png")]
-    env.close()
+    with contextlib.closing(_env_of(tasks)) as env:
+        for outcome in outcomes:
+            path = directory / picture_name(outcome.record)
+            seen = replay(env, tasks.tasks[outcome.record.task], outcome)
+            write_video(path.with_suffix(".gif"), [beside(frame, seen.goal) for frame in seen.frames])
+            write_strip(path.with_suffix(".png"), seen)
+            paths += [path.with_suffix(".gif"), path.with_suffix(".png")]
     return paths
 
 
@@ -55,10 +55,9 @@ def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str, title: st
     `title` goes before the names of the files, so that others' pictures of the same task can lie beside them.
     """
     durable.make_folder(directory)
-    env = make_env(tasks.world.environment, variant=tasks.protocol.variant, render_quality=tasks.world.render)
     record = outcome.record
-    seen = replay(env, tasks.tasks[record.task], outcome)
-    env.close()
+    with contextlib.closing(_env_of(tasks)) as env:
+        seen = replay(env, tasks.tasks[record.task], outcome)
     frames = [
         captioned(beside(frame, seen.goal), caption(record, step, distance, tasks.protocol.budget_steps))
         for step, (frame, distance) in enumerate(zip(seen.frames, seen.distances, strict=True))
@@ -68,6 +67,10 @@ def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str, title: st
     write_video(moving, frames)
     write_strip(strip, seen)
     return [moving, strip]
+
+
+def _env_of(tasks: TaskSet) -> PlanningEnv:
+    return make_env(tasks.world.environment, variant=tasks.protocol.variant, render_quality=tasks.world.render)
 
 
 def picture_name(record: EpisodeRecord) -> str:
@@ -158,8 +161,8 @@ def _save_mp4(frames: list[Frame], path: Path) -> None:
     padded = [np.pad(f, ((0, height % 2), (0, width % 2), (0, 0)), constant_values=255) for f in frames]
     rest = [padded[-1]] * round(1.2 * FRAMES_PER_SECOND)
     size = (padded[0].shape[1], padded[0].shape[0])
-    writer = imageio_ffmpeg.write_frames(str(path), size, fps=FRAMES_PER_SECOND, macro_block_size=2)
-    writer.send(None)
-    for frame in [*padded, *rest]:
-        writer.send(np.ascontiguousarray(frame))
-    writer.close()
+    encoder = imageio_ffmpeg.write_frames(str(path), size, fps=FRAMES_PER_SECOND, macro_block_size=2)
+    with contextlib.closing(encoder) as writer:
+        writer.send(None)
+        for frame in [*padded, *rest]:
+            writer.send(np.ascontiguousarray(frame))

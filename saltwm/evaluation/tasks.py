@@ -1,5 +1,6 @@
 """Tasks: starts and goals chosen once from stored episodes, frozen to JSON with a hash, shared by all methods."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,12 +35,12 @@ def choose_tasks(
 
     One rule for all models: the choice depends on the data, the protocol and the seed alone.
     """
-    env = make_env(dataset.world.environment, variant=protocol.variant)
-    if protocol.one_per_episode:
-        episodes = _allowed_episodes(dataset, protocol, held_out)
-        drawn = _one_per_episode(dataset, env, protocol, count, seed, episodes)
-    else:
-        drawn = _as_the_authors_draw(dataset, env, protocol, count, seed)
+    with contextlib.closing(make_env(dataset.world.environment, variant=protocol.variant)) as env:
+        if protocol.one_per_episode:
+            episodes = _allowed_episodes(dataset, protocol, held_out)
+            drawn = _one_per_episode(dataset, env, protocol, count, seed, episodes)
+        else:
+            drawn = _as_the_authors_draw(dataset, env, protocol, count, seed)
     return TaskSet(
         world=dataset.world,
         protocol=protocol,
