@@ -390,12 +390,15 @@ def _missing_keys(kind: Any, value: Any, place: str) -> list[str]:
 
 
 def differing_fields(expected: Any, found: Any) -> list[str]:
-    """'image_size: expected 64, found 224' for each field in which two dataclasses of one kind differ."""
-    return [
-        f"{f.name}: expected {getattr(expected, f.name)!r}, found {getattr(found, f.name)!r}"
-        for f in dataclasses.fields(expected)
-        if getattr(expected, f.name) != getattr(found, f.name)
-    ]
+    """'image_size: expected 64, found 224' for each field in which two dataclasses of one kind differ, at any depth."""
+    different = []
+    for f in dataclasses.fields(expected):
+        a, b = getattr(expected, f.name), getattr(found, f.name)
+        if dataclasses.is_dataclass(a) and type(a) is type(b):
+            different += [f"{f.name}.{line}" for line in differing_fields(a, b)]
+        elif a != b:
+            different.append(f"{f.name}: expected {a!r}, found {b!r}")
+    return different
 
 
 def one_of(what: str, name: str, known: Any) -> None:

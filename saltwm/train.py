@@ -91,6 +91,10 @@ def train(
     """Train, or go on training, the run in `out`; returns when all steps are done. One process of many writes."""
     devices = devices or Devices()
     check_options(config)
+    with torch.device(
+        "meta"
+    ):  # no memory, no time: sizes that do not fit together are refused before anything is written
+        WorldModel(config.model, dataset.world)
     fabric = make_fabric(devices, config.train.precision)
     windows = make_windows(config, dataset)
     if not len(windows.validation):
@@ -275,7 +279,7 @@ def count_steps(config: RunConfig, windows: int, processes: int = 1) -> int:
     if batch_size % processes:
         raise UsageError(f"a batch of {batch_size} windows cannot be shared evenly by {processes} processes")
     if windows < batch_size:
-        raise UsageError(f"{windows} training windows are fewer than one batch of {batch_size}; collect more")
+        raise UsageError(f"{windows} training windows are fewer than one --batch-size of {batch_size}; collect more")
     if config.train.steps is not None:
         return config.train.steps
     steps = int(config.train.epochs * (windows // batch_size))

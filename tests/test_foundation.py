@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from saltwm.config import (
     PROTOCOLS,
     EncoderConfig,
+    ModelConfig,
     ProtocolConfig,
     RunConfig,
     WorldSpec,
@@ -97,6 +98,11 @@ def test_configs_are_frozen():
 def test_differences_are_named_field_by_field():
     different = differing_fields(WorldSpec("two-room", 2), WorldSpec("push-t", 2, image_size=224))
     assert different == ["environment: expected 'two-room', found 'push-t'", "image_size: expected 64, found 224"]
+
+
+def test_differences_within_a_field_are_named_not_the_whole_field():
+    wider = dataclasses.replace(ModelConfig(), encoder=EncoderConfig(width=3))
+    assert differing_fields(ModelConfig(), wider) == ["encoder.width: expected 192, found 3"]
 
 
 def test_an_unknown_name_gets_the_nearest_known_one():

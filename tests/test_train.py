@@ -18,7 +18,7 @@ from trainers import result_bytes
 
 from saltwm import checkpoint, durable
 from saltwm.cli.learning import Train
-from saltwm.config import CEMConfig, RunConfig
+from saltwm.config import CEMConfig, EncoderConfig, RunConfig
 from saltwm.data.collect import collect
 from saltwm.errors import DamagedError, MismatchError, NonFiniteError, UsageError
 from saltwm.monitors import validate
@@ -206,7 +206,7 @@ def test_a_window_has_a_frame_more_for_every_start_more(tiny, dataset):
 def test_epochs_count_whole_batches(tiny):
     config = change(tiny, steps=None, epochs=2.5, batch_size=10)
     assert count_steps(config, 105) == 25
-    with pytest.raises(UsageError, match="fewer than one batch"):
+    with pytest.raises(UsageError, match="fewer than one --batch-size of"):
         count_steps(config, 9)
     with pytest.raises(UsageError, match=r"--epochs 0.05: less than one step; an epoch has 10"):
         count_steps(change(tiny, steps=None, epochs=0.05, batch_size=10), 105)
@@ -483,3 +483,20 @@ def test_training_outside_the_main_thread_ends_like_any_other(tiny, dataset, tmp
     worker.start()
     worker.join()
     assert [result.step for result in results] == [2]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (EncoderConfig(kind="conv", channels=()), "give at least one"),
+        (EncoderConfig(kind="conv", channels=(8,) * 9), "no more than the image size allows"),
+        (EncoderConfig(kind="vit", patch_size=14), "collect with an --image-size that is a multiple of 14"),
+    ],
+)
+def test_an_encoder_that_does_not_fit_the_frames_is_refused_before_anything_is_written(
+    tiny, dataset, tmp_path, encoder, message
+):
+    model = dataclasses.replace(tiny.model, encoder=encoder)
+    with pytest.raises(UsageError, match=message):
+        train(dataclasses.replace(tiny, model=model), dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

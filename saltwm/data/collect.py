@@ -45,7 +45,8 @@ def collect(
     cls = env_class(env_name)
     policy = cls.policies[0] if policy is None else policy
     one_of(f"{env_name} policy", policy, cls.policies)
-    for name, value in (("episodes", episodes), ("frame_every", frame_every), ("workers", workers)):
+    numbers = {"episodes": episodes, "image_size": image_size, "frame_every": frame_every, "workers": workers}
+    for name, value in numbers.items():
         at_least(name, value)
     env = make_env(env_name, variant=variant, image_size=image_size, render_quality=render)
     recipe = Recipe(

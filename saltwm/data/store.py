@@ -293,7 +293,8 @@ def _check_recipe(path: Path, attributes: _Attributes) -> None:
 
 def _incomplete(path: Path) -> DamagedError | UsageError:
     if not (path / layout.RECIPE_FILE).exists():
-        return UsageError(f"{path}: not a dataset: it has neither {layout.ROOT_FILE} nor {layout.RECIPE_FILE}")
+        lacking = f"it has neither {layout.ROOT_FILE} nor {layout.RECIPE_FILE}"
+        return UsageError(f"{path}: not a dataset: {lacking}; saltwm collect and saltwm data import make one")
     recipe = read_config(Recipe, path / layout.RECIPE_FILE)
     missing = len(parts.missing_parts(path, recipe))
     command = parts.resume_command(path, recipe)

@@ -88,7 +88,8 @@ class Windows:
         if not len(self.train):
             raise UsageError(
                 f"{dataset.path}: no training window: {frames} frames {frameskip} steps apart need episodes of "
-                f"{span} steps, the longest has {dataset.lengths.max()}"
+                f"{span} steps, the longest has {dataset.lengths.max()}; "
+                "train with fewer --starts, or collect longer ones"
             )
 
     def __len__(self) -> int:

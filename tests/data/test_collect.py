@@ -78,6 +78,7 @@ def test_a_second_collector_is_refused_naming_the_first(tmp_path):
     ("changes", "message"),
     [
         ({"episodes": 0}, "episodes must be at least 1"),
+        ({"image_size": 0}, "image_size must be at least 1"),
         ({"frame_every": 0}, "frame_every must be at least 1"),
         ({"workers": 0}, "workers must be at least 1"),
         ({"policy": "exprt"}, "did you mean 'expert'"),

@@ -119,7 +119,7 @@ def test_a_missing_dataset_and_a_directory_of_another_kind_are_usage_errors(tmp_
     with pytest.raises(UsageError, match="no such dataset"):
         Dataset.open(tmp_path / "nothing")
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(UsageError, match="not a dataset"):
+    with pytest.raises(UsageError, match=r"not a dataset.*saltwm collect and saltwm data import make one"):
         Dataset.open(tmp_path)
 
 
