@@ -109,12 +109,46 @@ def together(fabric: "Fabric", wanted: Devices) -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # held since `_siblings` started this process
             if "SALTWM_SIBLING" in os.environ:
                 _connect_to_main(fabric, wanted)
-            fabric.launch()
+            with _stoppable(Siblings({})):
+                fabric.launch()
             yield
         return
     with _siblings(fabric, wanted) as siblings, _lost_processes_named(fabric, siblings):
-        fabric.launch()
+        with _stoppable(siblings):
+            fabric.launch()
         yield
+
+
+@contextlib.contextmanager
+def _stoppable(siblings: "Siblings") -> Iterator[None]:
+    """Inside, Ctrl-C and SIGTERM end this process and its siblings at once.
+
+    Waiting for other machines happens inside torch, where Python's handlers would be heard only after the timeout.
+    Python writes the signal's number to a file at once, though, and nothing has been trained that could be lost.
+    """
+    if threading.current_thread() is not threading.main_thread():  # no signal ever reaches another one
+        yield
+        return
+    heard, told = socket.socketpair()
+    told.setblocking(False)
+    before = signal.set_wakeup_fd(told.fileno())
+    listener = threading.Thread(target=_end_when_told, args=(heard, siblings), daemon=True, name="stop the wait")
+    listener.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        told.close()
+        listener.join()
+        heard.close()
+
+
+def _end_when_told(heard: socket.socket, siblings: "Siblings") -> None:
+    for number in iter(lambda: heard.recv(1), b""):
+        if number[0] in (signal.SIGINT, signal.SIGTERM):
+            siblings.end(wait_seconds=0.0)
+            print("saltwm: stopped while waiting for the other processes", file=sys.stderr, flush=True)
+            os._exit(128 + number[0])
 
 
 class Siblings:

@@ -236,6 +236,18 @@ def test_a_stop_while_the_processes_are_starting_is_one_line(dataset, tmp_path, 
     assert err == "saltwm: stopped; nothing that was finished is lost, the same command goes on\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
+def test_a_wait_for_machines_that_never_come_can_be_stopped(dataset, tmp_path, number):
+    process = start(dataset, tmp_path / "run", "--steps", 5, "--num-nodes", 2, "--timeout", 300)
+    try:
+        wait_until(lambda: any(listening_addresses(process.pid)) or process.poll() is not None, seconds=120)
+        process.send_signal(number)
+    finally:
+        code, _, err = finish(process, 60)
+    assert code == 128 + number
+    assert err == "saltwm: stopped while waiting for the other processes\n"
+
+
 def test_a_stop_before_the_command_is_imported_is_one_line():
     """`raise_signal` in a module that the command line imports stands for a Ctrl-C at that moment."""
     program = (

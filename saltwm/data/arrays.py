@@ -61,7 +61,7 @@ def first_line(error: Exception) -> str:
 
 
 def _spec(path: Path) -> dict[str, Any]:
-    return {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{Path(path).absolute()}/"}}
+    return {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{Path(path).resolve()}/"}}
 
 
 def _pick(metadata: Any, keys: list[str]) -> Any:

@@ -87,6 +87,14 @@ def test_the_same_episodes_give_the_same_bytes(make_dataset):
     assert first.sha256 == second.sha256 != make_dataset(episodes=6)[0].sha256
 
 
+@pytest.mark.parametrize("place", ["../{name}", "../{name}/../{name}", "./"])
+def test_a_dataset_is_found_by_any_path_that_leads_to_it(make_dataset, monkeypatch, place):
+    dataset, episodes = make_dataset()
+    monkeypatch.chdir(dataset.path)
+    found = Dataset.open(place.format(name=dataset.path.name))
+    assert np.array_equal(found.read_frames(np.array([0]), np.array([0]))[0], episodes[0].frames[0])
+
+
 def test_black_frames_and_zero_actions_are_stored_like_any_other(tmp_path):
     """Zarr leaves chunks of fill values out; here an absent chunk must always mean damage."""
     recipe = make_recipe(episodes=1)
