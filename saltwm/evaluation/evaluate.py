@@ -94,7 +94,7 @@ def make_job(request: Request, source: Dataset | TaskSet, results: Path, method:
     tasks_file = _freeze(tasks, results)
     horizon = request.horizon_blocks or protocol.horizon_blocks
     job = Job(
-        method=_checked_name(method or request.method or model.name),
+        method=_checked_name(next(name for name in (method, request.method, model.name) if name is not None)),
         tasks_file=str(tasks_file),
         tasks_sha256=tasks.sha256,
         dataset=dataset,

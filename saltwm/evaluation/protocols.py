@@ -18,6 +18,9 @@ def protocol_for(name: str, *, last_start: bool = False, hold_steps: int = 1) ->
     protocol = PROTOCOLS[name]
     if hold_steps < 1:
         raise UsageError(f"success must be held for at least 1 step, found {hold_steps}")
+    if hold_steps > protocol.budget_steps:
+        budget = f"protocol {name!r} ends an episode after {protocol.budget_steps}"
+        raise UsageError(f"success cannot be held for {hold_steps} steps: {budget}")
     if last_start:
         if protocol.one_per_episode:
             raise UsageError(f"protocol {name!r} draws one start per episode; variant 'len' is for paper and long")

@@ -64,6 +64,8 @@ def run_suite(
     at_least("pictures", pictures, 0)
     _require_tasks_for_each(suite, sources)
     requests = [(source, request) for source in sources for request in _requests(suite, source)]
+    if not requests:
+        raise UsageError("a suite without a method, a protocol or a seed evaluates nothing: give at least one of each")
     for _, request in requests:
         require_possible(request)
     _say_left_out(suite)

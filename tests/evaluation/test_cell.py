@@ -204,6 +204,11 @@ def test_a_model_that_cannot_look_back_is_offered_what_it_can_use(undisturbed, r
     assert job.history_frames == 3
 
 
+def test_a_method_without_a_name_is_refused(dataset, tmp_path):
+    with pytest.raises(UsageError, match="method ''"):
+        make_job(Request(run=None, protocol="paper", tasks=3, method=""), dataset, tmp_path)
+
+
 def test_the_random_policy_takes_no_planner_and_no_history(dataset, tmp_path):
     for options in ({"planner": FAST}, {"history_frames": 3}):
         with pytest.raises(UsageError, match="neither plans nor looks back"):

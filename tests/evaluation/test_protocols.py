@@ -26,6 +26,8 @@ def test_variations_that_mean_nothing_are_refused():
         protocol_for("clean", last_start=True)
     with pytest.raises(UsageError, match="at least 1 step"):
         protocol_for("clean", hold_steps=0)
+    with pytest.raises(UsageError, match="cannot be held for 51 steps: protocol 'clean' ends an episode after 50"):
+        protocol_for("clean", hold_steps=51)
     with pytest.raises(UsageError, match="did you mean 'paper'"):
         protocol_for("papr")
 
