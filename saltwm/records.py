@@ -157,6 +157,9 @@ class Probe:
     field: str
     r2: float
     """Share of the held-out variance explained; 1 is perfect, 0 no better than the mean, below 0 worse."""
+    worst: float
+    """The same of the coordinate, or joint, that is read worst."""
+    best: float
 
 
 @dataclass(frozen=True)

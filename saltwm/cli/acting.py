@@ -293,6 +293,7 @@ class Diagnose:
         """Measure and print."""
         from saltwm.data.store import Dataset
         from saltwm.diagnostics.diagnose import diagnose_run
+        from saltwm.report.tables import probe_scores
 
         dataset = Dataset.open(self.data, verify="sizes")
         found = diagnose_run(
@@ -317,7 +318,7 @@ class Diagnose:
             "largest rho_H": f"{max(diagnosis.rho):.1e}",
             "Jacobian varies with the state by": f"{probes.jacobian_spread:.1e}",
             "effective rank": round(diagnosis.effective_rank, 1),
-            "state read linearly from z (R2)": {probe.field: round(probe.r2, 3) for probe in probes.fields},
+            "state read linearly from z (R2)": {probe.field: probe_scores(probe) for probe in probes.fields},
             "rank correlation of cost and true distance": probes.cost_order,
         }
         show(False, summary, command_line("saltwm", "report", self.out, "--out", "report"))

@@ -253,7 +253,7 @@ def _probes(findings: Findings) -> list[str]:
             tables.environment_name(p.environment),
             run.name,
             f"{tables.method_name(p.method)}, {p.objective}",
-            ", ".join(f"{probe.field} {probe.r2:.2f}" for probe in p.fields),
+            ", ".join(f"{probe.field} {tables.probe_scores(probe)}" for probe in p.fields),
             _NONE if p.cost_order is None else f"{p.cost_order:.2f}",
             str(p.frames),
         ]
@@ -266,7 +266,8 @@ def _probes(findings: Findings) -> list[str]:
         "## What the latents know",
         table(["environment", "run", "model", "R² of linear probes", "cost order", "frames"], lines),
         "R² of each part of the state read linearly from z, on episodes the probes were not fitted on (angles as sine "
-        "and cosine); a low value says that it is not there linearly, not that z does not know it. "
+        "and cosine), and in brackets that of its worst and best coordinate or joint; a low value says that it is not "
+        "there linearly, not that z does not know it. "
         "Cost order: Spearman's correlation of the planner's cost, the squared distance of two latents, "
         "with the environment's own distance, over pairs of frames of one held-out episode. Made by the same commands.",
     ]

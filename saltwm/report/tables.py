@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.config import to_plain
-from saltwm.records import Cell, Comparison, Evaluation, PlannedCell, Rate
+from saltwm.records import Cell, Comparison, Evaluation, PlannedCell, Probe, Rate
 from saltwm.statistics import method_key, over_seeds, wilson
 
 if TYPE_CHECKING:
@@ -306,6 +306,12 @@ def protocol_name(row: SuccessRow | PooledRow | Comparison) -> str:
 def p_value(p: float) -> str:
     """A p-value as people print it: three decimals, or its power of ten."""
     return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}".replace("e-0", "e-")
+
+
+def probe_scores(probe: Probe) -> str:
+    """R^2 of a field, with its worst and best coordinate where they differ: 0.61 (-0.03 to 0.99)."""
+    worst, best = f"{probe.worst:.2f}", f"{probe.best:.2f}"
+    return f"{probe.r2:.2f}" if worst == best else f"{probe.r2:.2f} ({worst} to {best})"
 
 
 def duration(seconds: float) -> str:

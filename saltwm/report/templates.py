@@ -23,6 +23,7 @@ def template(name: str) -> Any:
         svg_uri=_svg_uri,
         p_value=tables.p_value,
         duration=tables.duration,
+        probe_scores=tables.probe_scores,
         environment_name=tables.environment_name,
     )
     return environment.get_template(name)

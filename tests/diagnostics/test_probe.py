@@ -32,6 +32,12 @@ def test_noise_explains_nothing(rng):
     assert r_squared(y[200:], ridge(x[:200], y[:200])(x[200:])) < 0.1
 
 
+def test_a_column_that_hardly_varies_hardly_counts(rng):
+    x = rng.normal(size=(400, 6))
+    y = np.stack([x[:, 0], 1e-3 * rng.normal(size=400)], axis=1)  # the second cannot be read, and does not matter
+    assert r_squared(y[200:], ridge(x[:200], y[:200])(x[200:])) > 0.99
+
+
 def test_the_position_can_be_read_from_even_barely_trained_latents_but_not_from_shuffled_ones(
     run, dataset, monkeypatch
 ):

@@ -202,7 +202,8 @@ def make_run(root: Path, run: str, environment: str, method: str) -> None:
     folder.mkdir(parents=True)
     write_config(folder / "diagnosis.json", diagnosis)
     identity = {name: getattr(diagnosis, name) for name in ("environment", "method", "objective", "run")}
-    fields = (Probe("agent_position", 0.98 if salt else 0.91), Probe("block_angle", 0.55 if salt else 0.31))
+    position = Probe("agent_position", 0.98, 0.98, 0.98) if salt else Probe("agent_position", 0.91, 0.85, 0.97)
+    fields = (position, Probe("block_angle", *[0.55 if salt else 0.31] * 3))
     spread = 1e-15 if salt else 0.12
     probes = Probes(
         **identity, frames=2000, fields=fields, pairs=2000, cost_order=0.8, states=48, jacobian_spread=spread
