@@ -45,8 +45,8 @@ def command_line(pid):
     return b""
 
 
-def wait_until_gone(group, seconds=5.0):
-    """Members of a process group that are still there after so long."""
+def wait_until_gone(group, seconds=30.0):
+    """Members of a process group that are still there after so long: enough for a busy machine to end imports."""
     deadline = time.monotonic() + seconds
     while group_members(group) and time.monotonic() < deadline:
         time.sleep(0.05)
