@@ -61,6 +61,8 @@ def make_fabric(wanted: Devices, precision: str) -> "Fabric":
     assert devices.devices is not None
     if devices.devices < 1 or devices.num_nodes < 1:
         raise UsageError(f"--devices {devices.devices} --num-nodes {devices.num_nodes}: each must be at least 1")
+    if not 0 < devices.timeout_seconds < timedelta.max.total_seconds():
+        raise UsageError(f"--timeout {devices.timeout_seconds:g}: seconds above 0 are needed, such as 600")
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every process that joins
     strategy: Any = devices.strategy
     if devices.devices * devices.num_nodes > 1 or strategy == "ddp":

@@ -20,6 +20,13 @@ PACKAGES = (
     "dm-control",
     "ogbench",
 )
+OPTIONAL = {
+    "tensorboard": ("saltwm train --log tensorboard", "pip install tensorboard"),
+    "wandb": ("saltwm train --log wandb", "pip install wandb"),
+    "ray": ("saltwm suite --ray", "in the checkout: pip install -c constraints.txt -e '.[ray]'"),
+    "onnxruntime": ("comparing an ONNX export with torch", "pip install onnxruntime"),
+}
+"""Package -> what needs it and how to get it."""
 BACKENDS = ("egl", "osmesa")
 RENDER_PROBE = (
     "import mujoco;"
@@ -39,7 +46,8 @@ class Finding:
 
 def examine() -> list[Finding]:
     """All findings, in the order in which a person would ask."""
-    return [_python(), *map(_package, PACKAGES), *_devices(), _disk(), *map(renderer, BACKENDS)]
+    packages = [*map(_package, PACKAGES), *map(_optional, OPTIONAL)]
+    return [_python(), *packages, *_devices(), _disk(), *map(renderer, BACKENDS)]
 
 
 def _python() -> Finding:
@@ -54,19 +62,24 @@ def _package(name: str) -> Finding:
         return Finding(name, "missing", "make .venv/.runtime")
 
 
+def _optional(name: str) -> Finding:
+    needed_by, remedy = OPTIONAL[name]
+    try:
+        return Finding(name, version(name))
+    except PackageNotFoundError:
+        return Finding(name, f"not installed; only for {needed_by}", remedy)
+
+
 def _devices() -> list[Finding]:
     import torch
 
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     count = torch.accelerator.device_count() if accelerator else 0
-    findings = [
+    return [
         Finding("cores", str(os.cpu_count())),
         Finding("torch threads", str(torch.get_num_threads())),
         Finding("accelerators", f"{count} x {accelerator}" if accelerator else "none: training runs on the CPU"),
     ]
-    if importlib.util.find_spec("tensorboard") is None:
-        findings.append(Finding("tensorboard", "not installed (optional)"))
-    return findings
 
 
 def _disk() -> Finding:

@@ -168,6 +168,13 @@ def make_folder(path: Path) -> None:
             raise UsageError(f"{path}: cannot be a folder: there is a file of that name, or above it") from error
 
 
+def check_folder(path: Path) -> None:
+    """UsageError if `make_folder` would find a file there: asked before long work whose results go to that folder."""
+    there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise UsageError(f"{path}: cannot be a folder: {there} is a file; choose another")
+
+
 @contextlib.contextmanager
 def publish_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Fill the yielded temporary directory; on success it gets a manifest of hashes and becomes `path` in one move.

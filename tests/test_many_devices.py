@@ -16,7 +16,8 @@ from processes import children_of, is_gone
 from trainers import measured_rows, pair, trainer, wait_until
 
 from saltwm import checkpoint, durable
-from saltwm.devices import Siblings
+from saltwm.devices import Devices, Siblings
+from saltwm.errors import UsageError
 from saltwm.model.world_model import WorldModel
 from saltwm.objective import draw_projections, training_loss
 from saltwm.rng import torch_stream
@@ -289,6 +290,13 @@ def listening_addresses(pid):
             if fields[3] == "0A" and fields[9] in inodes:
                 packed = struct.pack(f"<{words}I", *(int(fields[1][8 * i : 8 * i + 8], 16) for i in range(words)))
                 yield socket.inet_ntop(family, packed)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), 1e300])
+def test_a_time_that_nobody_can_wait_is_refused_before_anything_starts(tiny, dataset, tmp_path, seconds):
+    with pytest.raises(UsageError, match=r"--timeout .*: seconds above 0 are needed"):
+        train(tiny, dataset, tmp_path / "run", Devices("cpu", timeout_seconds=seconds))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_before_anything_starts(dataset, tmp_path):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from saltwm import durable
 from saltwm.cli.printing import Maybe, Switch, command_line, next_command, print_results, say, show
-from saltwm.config import ProtocolName, to_plain
+from saltwm.config import ProtocolName, at_least, to_plain
 from saltwm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,9 +67,10 @@ class Evaluate:
         """Evaluate and print."""
         from saltwm.evaluation.evaluate import Request, evaluate_run
 
+        run = _run_or_random(self.run_)
         source = _tasks_from(self.data, self.task_set)
         request = Request(
-            run=None if self.run_ == "random" else Path(self.run_),
+            run=run,
             protocol=self.protocol,
             tasks=self.tasks,
             seed=self.seed,
@@ -206,8 +208,9 @@ class Play:
         from saltwm.evaluation.evaluate import Request, make_job
         from saltwm.evaluation.pictures import play
 
+        durable.check_folder(self.out)
         request = Request(
-            run=None if self.run_ == "random" else Path(self.run_),
+            run=_run_or_random(self.run_),
             protocol=self.protocol,
             tasks=self.tasks,
             seed=self.seed,
@@ -258,6 +261,8 @@ class Anatomy:
         from saltwm.evaluation.failures import film_failures
         from saltwm.report.anatomy import anatomy_table, write_anatomy
 
+        at_least("pages", self.pages, 0)
+        durable.check_folder(self.out)
         pairs = pair_up(self.results, self.a, self.b)
         film_failures(self.results, pairs, self.pages)
         page = write_anatomy(self.results, pairs, self.out, self.pages)
@@ -400,6 +405,17 @@ class Report:
 
 
 # --- what options mean ------------------------------------------------------------------------------------------------
+
+
+def _run_or_random(word: str) -> Path | None:
+    """The run that is meant, None if it is the random policy; a word that is nearly that is asked about."""
+    import difflib
+
+    if word == "random":
+        return None
+    if not Path(word).exists() and difflib.get_close_matches(word, ["random"]):
+        raise UsageError(f"{word}: no such run; did you mean the word random?")
+    return Path(word)
 
 
 def _tasks_from(data: Path | None, task_set: Path | None) -> "Dataset | TaskSet":

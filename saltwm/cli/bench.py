@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 import tyro
 
+from saltwm import durable
 from saltwm.cli.printing import Maybe, say
 from saltwm.config import ModelName, one_of
 
@@ -67,6 +68,8 @@ class Bench:
     def run(self) -> None:
         """Measure and print."""
         one_of("benchmark", self.job, [*BENCHES, "all"])
+        if self.out is not None:
+            durable.check_folder(self.out)
         measured = {name: BENCHES[name](self.quick) for name in (BENCHES if self.job == "all" else [self.job])}
         plain = {
             name: [dataclasses.asdict(figure) | {"met": figure.met} for figure in figures]
@@ -83,9 +86,7 @@ class Bench:
             say(f"written: {', '.join(str(self.out / f'{name}.json') for name in plain)}")
 
     def _write(self, plain: dict[str, list[dict[str, object]]], out: Path) -> None:
-        from saltwm import durable
-
-        out.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(out)
         for name, figures in plain.items():
             durable.write_json(out / f"{name}.json", figures)
 

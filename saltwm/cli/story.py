@@ -139,7 +139,7 @@ def timed(results: Path, environment: str, command: str) -> Iterator[None]:
         stages[environment, command] = changed
         durable.write_json(results / "stages.json", [to_plain(one) for one in stages.values()])
 
-    results.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(results)
     write(dataclasses.replace(stage, sessions=stage.sessions + 1))
     started, finished = time.perf_counter(), False
     try:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from saltwm.config import one_of, write_config
-from saltwm.errors import MismatchError, NonFiniteError
+from saltwm.errors import MismatchError, NonFiniteError, UsageError
 from saltwm.records import MISMATCH_RATIO, Anatomy, Cell, EpisodeRecord, Failure, PairedAnatomy, Rate, read_cells
 from saltwm.statistics import compare, wilson
 
@@ -42,6 +42,10 @@ def pair_up(results: Path, a: str, b: str) -> list[PairedAnatomy]:
     Either may also be the name of a single cell.
     """
     cells = read_cells(results)
+    if not cells:
+        raise UsageError(f"{results}: no evaluations; make some with: saltwm evaluate RUN --data DATA --out {results}")
+    if a == b:
+        raise UsageError(f"{a} against itself: name two methods, or two evaluations, in {results}")
     side_a, side_b = (_named(cells, name, results) for name in (a, b))
     contests = {_contest(cell) for cell in side_a} & {_contest(cell) for cell in side_b}
     pairs = []

@@ -102,6 +102,7 @@ def diagnose_run(
 def records_folder(results: Path, run: Path) -> Path:
     """RESULTS/diagnostics/RUN: the run's name alone, so what is recorded of another of that name is not replaced."""
     folder = Path(results) / "diagnostics" / Path(os.path.abspath(run)).name
+    durable.check_folder(folder)
     kinds: dict[str, type[Diagnosis] | type[Decoding]] = {"diagnosis": Diagnosis, "decoded": Decoding}
     for name, kind in kinds.items():
         path = folder / f"{name}.json"
@@ -124,7 +125,7 @@ def warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) 
 
 def _write(found: Diagnosed, curves: Path) -> None:
     """Replace what an earlier diagnosis left, all of it; a crash leaves files missing, never those of two together."""
-    found.folder.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(found.folder)
     for name in ("diagnosis.json", "probes.json", "training.json", "metrics.jsonl"):
         (found.folder / name).unlink(missing_ok=True)
     if curves.exists():

@@ -69,7 +69,7 @@ def write_anatomy(results: Path, pairs: Sequence[PairedAnatomy], out: Path, page
     """Write OUT/index.html, and a page for each of the first `pages` failures; returns the index's path."""
     results, out = Path(results), Path(out)
     cells = {cell.name: cell for cell in read_cells(results)}
-    out.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(out)
     contests, numbers = [], iter(range(1, pages + 1))
     for pair in pairs:
         failed = tuple(_listed(one, next(numbers, None)) for one in failed_episodes(pair, cells))

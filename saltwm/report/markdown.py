@@ -26,7 +26,7 @@ def write_results(results: Path, out: Path, readme: Path | None) -> list[Path]:
     """Write the document, and the table into the README if one is named; returns what was written."""
     written = []
     for path, text in _texts(results, out, readme):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(path.parent)
         durable.write_text(path, text)
         written.append(path)
     return written

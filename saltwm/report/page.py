@@ -103,7 +103,7 @@ def write_page(results: Path, out: Path) -> Path:
     """Write out/index.html from the records under `results`; returns its path."""
     findings = read_findings(results)
     out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(out)
     path = out / "index.html"
     durable.write_text(path, render(findings))
     return path

@@ -127,3 +127,66 @@ def test_impossible_numbers_are_refused_at_once_with_nothing_written(dataset, ru
     assert "at least" in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "diagnose RUN --data DATA",
+        "decode RUN --data DATA",
+        "play random --data DATA",
+        "anatomy RESULTS salt random",
+        "report RESULTS",
+        "bench load --quick",
+    ],
+)
+def test_a_file_in_the_place_of_the_output_folder_is_one_line_before_the_work(
+    results, dataset, run, tmp_path, capsys, words
+):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    places = {"RUN": run, "DATA": dataset.path, "RESULTS": results}
+    for out in (file, file / "below"):
+        with pytest.raises(SystemExit) as stopped:
+            main([*(str(places.get(word, word)) for word in words.split()), "--out", str(out)])
+        assert stopped.value.code == 2
+        error = capsys.readouterr().err
+        assert "cannot be a folder" in error
+        assert error.count("\n") == 1
+    assert file.read_text() == "mine"
+
+
+def test_a_document_below_a_file_is_refused_in_one_line(results, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(SystemExit) as stopped:
+        main(["results", str(results), "--out", str(tmp_path / "file" / "docs" / "results.md")])
+    assert stopped.value.code == 2
+    assert "cannot be a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "play"])
+def test_a_word_that_is_nearly_random_is_asked_about(dataset, tmp_path, capsys, verb):
+    with pytest.raises(SystemExit) as stopped:
+        main([verb, "rondom", "--data", str(dataset.path), "--out", str(tmp_path / "out")])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == "saltwm: rondom: no such run; did you mean the word random?\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("EMPTY salt lewm", "no evaluations; make some with: saltwm evaluate RUN --data DATA --out"),
+        ("RESULTS salt salt", "salt against itself: name two methods, or two evaluations"),
+        ("RESULTS salt random --pages -1", "pages must be at least 0, found -1"),
+    ],
+)
+def test_an_anatomy_of_nothing_is_refused(results, tmp_path, capsys, words, reason):
+    places = {"EMPTY": tmp_path, "RESULTS": results}
+    with pytest.raises(SystemExit) as stopped:
+        main(["anatomy", *(str(places.get(word, word)) for word in words.split()), "--out", str(tmp_path / "out")])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert reason in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -201,6 +201,9 @@ def test_a_stopped_collection_says_so_and_goes_on(tmp_path, number):
 def test_doctor_looks_at_everything():
     findings = json.loads(saltwm("doctor", "--json").stdout)
     assert {"python", "torch", "cores", "renderer egl"} <= {finding["what"] for finding in findings}
+    for name in ("tensorboard", "wandb", "ray", "onnxruntime"):
+        (finding,) = (finding for finding in findings if finding["what"] == name)
+        assert ("pip install" in finding["remedy"]) == ("not installed" in finding["found"])
 
 
 def test_a_nan_action_is_refused_with_its_place():

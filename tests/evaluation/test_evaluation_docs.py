@@ -27,7 +27,7 @@ def folder(tmp_path_factory, dataset, run):
 def test_the_example_runs_and_its_method_is_in_the_records(folder, monkeypatch, number, method):
     monkeypatch.chdir(folder)
     exec(compile(BLOCKS[number], str(DOCS), "exec"), {})
-    found = {cell.evaluation.method: cell.evaluation for cell in read_cells(folder / "results")}
+    found = {cell.evaluation.method: cell.evaluation for cell in read_cells(folder / "work" / "results")}
     assert found[method].success.n == 20
 
 
