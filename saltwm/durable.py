@@ -184,6 +184,7 @@ def publish_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     path = Path(path)
     temporary = path.with_name(f"{TMP_PREFIX}{os.getpid()}-{path.name}")
+    make_folder(path.parent)
     with _disk_errors(path, None), _removed_on_failure(temporary):
         shutil.rmtree(temporary, ignore_errors=True)
         make_folder(temporary)

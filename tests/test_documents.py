@@ -1,9 +1,11 @@
-"""What the documents tell a reader to type is what the command line takes."""
+"""What the documents tell a reader to type is what the command line takes, and their Python runs as it stands."""
 
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from saltwm.cli import parse
@@ -37,3 +39,40 @@ def test_a_command_with_an_option_that_is_not_there_would_be_found(capsys):
     (command,) = commands("Run `saltwm collect two-room --out x --frames 3`, or `saltwm collect`.")
     with pytest.raises(SystemExit):
         parse(shlex.split(command)[1:])
+
+
+def python_blocks(document: str) -> list[str]:
+    """The Python of a document, block by block."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / document).read_text(), re.DOTALL | re.M)
+
+
+def test_the_python_of_the_data_page_reads_a_dataset(dataset, tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "two-room").symlink_to(dataset.path)
+    monkeypatch.chdir(tmp_path)
+    with_zarr, with_saltwm = python_blocks("data.md")
+    names: dict[str, Any] = {}
+    exec(with_zarr, names)
+    exec(with_saltwm, names)
+    frame = names["dataset"].read_frames([0], [0])[0]
+    np.testing.assert_array_equal(names["group"]["part-00000/frames"][0], frame)
+    assert names["group"].attrs["recipe"]["world"]["environment"] == "two-room"
+
+
+def test_the_python_of_the_environments_page_acts_in_one():
+    names: dict[str, Any] = {}
+    exec(python_blocks("environments.md")[0], names)
+    distances = names["env"].goal_distance(names["states"], names["goals"])
+    assert distances[0] > 1
+    assert distances[1] == 0
+
+
+def test_every_python_block_of_the_documents_is_run_by_a_test():
+    """The others: tests/envs/test_env_protocol.py, tests/evaluation/test_evaluation_docs.py, tests/test_readme.py."""
+    found = {path.name: path.read_text().count("```python") for path in DOCUMENTS}
+    assert {name: count for name, count in found.items() if count} == {
+        "README.md": 1,
+        "data.md": 2,
+        "environments.md": 2,
+        "evaluation.md": 3,
+    }

@@ -14,6 +14,7 @@ from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import Maybe, command_line, next_command, say, show, spell
 from saltwm.config import ModelName, RunConfig, WorldSpec
+from saltwm.errors import UsageError
 
 if TYPE_CHECKING:
     from saltwm.records import Cell
@@ -50,6 +51,7 @@ class Ship:
         from saltwm.checkpoint import read_info
         from saltwm.shipping.ship import ship
 
+        _require_evaluations(self.results)
         shipment = ship(self.run_, self.out, self.precision, data=self.data, most_megabytes=self.max_megabytes)
         card = _write_card(self.out, self.results)
         summary = {
@@ -78,6 +80,7 @@ class Card:
 
     def run(self) -> None:
         """Write and print where."""
+        _require_evaluations(self.results)
         card = _write_card(self.checkpoint, self.results)
         show(self.json, {"card": str(card)}, command_line("saltwm", "info", self.checkpoint))
 
@@ -201,11 +204,19 @@ def _near(path: Path) -> Path:
 # --- the commands on a card -------------------------------------------------------------------------------------------
 
 
+def _require_evaluations(results: Path | None) -> None:
+    """UsageError for a results directory of nothing: the card would be without the rates that were asked for."""
+    if results is not None and not (results / "evaluations").is_dir():
+        raise UsageError(f"{results}: no evaluations; make some with: saltwm evaluate RUN --data DATA --out {results}")
+
+
 def _write_card(checkpoint: Path, results: Path | None) -> Path:
     from saltwm.records import read_cells
     from saltwm.report.commands import evaluation_commands
     from saltwm.shipping.card import measured, write_card
+    from saltwm.shipping.ship import read_shipment
 
+    read_shipment(checkpoint)  # or the error that says what is shipped
     cells = () if results is None else read_cells(results)
     rates = measured(checkpoint, cells)
     shown = {name for rate in rates for name in rate.cells}

@@ -17,7 +17,7 @@ from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import announce, next_command, print_results, say, spell
 from saltwm.cli.results import Results
-from saltwm.config import ModelName, to_plain
+from saltwm.config import ModelName, at_least, to_plain
 from saltwm.records import Stage, read_stages
 
 PICTURES = 3
@@ -39,6 +39,7 @@ class Reproduce:
 
     def run(self) -> None:
         """The verbs one after another; each can be run by hand as printed."""
+        at_least("workers", self.workers)
         for environment in self.environments():
             for verb in self.verbs(environment):
                 announce(spell(verb))

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from saltwm.cli.printing import RESULTS, command_line, show
+from saltwm.cli.printing import RESULTS, Maybe, command_line, show
+from saltwm.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Export:
     """Directory to write; it must not exist yet."""
     format: Literal["swm", "onnx"] = "swm"
     """swm: weights.pt and config.json; onnx: encoder, action encoder and transition."""
-    names: Literal["transformers-4", "transformers-5"] = "transformers-4"
-    """swm: generation of the ViT's tensor names; the public files have transformers-4."""
+    names: Maybe[Literal["transformers-4", "transformers-5"]] = None
+    """swm: generation of the ViT's tensor names; transformers-4 by default, as the public files have them."""
     json: bool = False
     """Print the result as JSON."""
 
@@ -59,10 +60,12 @@ class Export:
     def _swm(self) -> dict[str, Any]:
         from saltwm.weights.public import export_weights
 
-        return {"tensors": export_weights(self.run_, self.out, self.names)}
+        return {"tensors": export_weights(self.run_, self.out, self.names or "transformers-4")}
 
     def _onnx(self) -> dict[str, Any]:
         from saltwm.weights.onnx_export import export_onnx
 
+        if self.names is not None:
+            raise UsageError(f"--names {self.names} is about --format swm; leave it out for onnx")
         differences = export_onnx(self.run_, self.out)
         return {"largest_difference_from_torch": differences or "not measured: onnxruntime is not installed"}

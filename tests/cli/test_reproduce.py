@@ -13,6 +13,7 @@ from saltwm.cli import story
 from saltwm.cli.printing import spell
 from saltwm.cli.story import Reproduce, timed
 from saltwm.config import CLEAN_PROTOCOL
+from saltwm.errors import UsageError
 from saltwm.records import read_stages
 
 
@@ -98,3 +99,9 @@ def test_a_step_s_time_is_that_of_its_sessions_until_it_is_done(tmp_path, monkey
         pass  # done before: nothing to time
     (stage,) = read_stages(tmp_path)
     assert (stage.seconds, stage.sessions, stage.finished) == (12.0, 2, True)
+
+
+def test_a_reproduction_by_nobody_is_refused_with_nothing_written(tmp_path):
+    with pytest.raises(UsageError, match="workers must be at least 1, found 0"):
+        Reproduce("two-room", tmp_path / "out", "quick", workers=0).run()
+    assert not (tmp_path / "out").exists()

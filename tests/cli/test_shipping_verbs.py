@@ -135,3 +135,24 @@ def test_train_refuses_held_out_data_in_one_line(shelf, tmp_path, capsys):
     code, message = refused(capsys, "train", str(shelf / "two-room-data"), "--out", str(tmp_path / "run"))
     assert code == 2
     assert "held out, its episodes are for evaluation alone" in message
+
+
+@pytest.mark.parametrize("what", ["run", "nothing", "file", "data"])
+def test_a_card_of_what_is_not_shipped_is_refused(run, dataset, shelf, tmp_path, capsys, what):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "results" / "evaluations").mkdir(parents=True)
+    place = {"run": run, "nothing": tmp_path / "nothing", "file": tmp_path / "file", "data": dataset.path}[what]
+    code, error = refused(capsys, "card", str(place), "--results", str(tmp_path / "results"))
+    assert (code, error.endswith("not a shipped checkpoint (no shipment.json); make one with: saltwm ship RUN\n")) == (
+        2,
+        True,
+    )
+
+
+def test_rates_from_results_of_nothing_are_refused_before_anything_is_written(run, shelf, tmp_path, capsys):
+    nothing = str(tmp_path / "nothing")
+    for words in (["card", str(shelf / "two-room-salt")], ["ship", str(run), "--out", str(tmp_path / "shipped")]):
+        code, error = refused(capsys, *words, "--results", nothing)
+        assert code == 2
+        assert "nothing: no evaluations; make some with: saltwm evaluate RUN --data DATA --out" in error
+    assert not (tmp_path / "shipped").exists()

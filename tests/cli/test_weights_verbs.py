@@ -58,3 +58,17 @@ def test_what_does_not_belong_together_is_one_line_and_an_exit_code(
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_names_of_tensors_are_refused_beside_onnx_and_a_file_above_the_folder_is_named(public, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    mistakes = {
+        ("--names", "transformers-5", "--out", tmp_path / "onnx"): "--names transformers-5 is about --format swm",
+        ("--out", tmp_path / "file" / "below"): f"{tmp_path / 'file'}: cannot be a folder",
+    }
+    for words, reason in mistakes.items():
+        with pytest.raises(SystemExit) as stopped:
+            main(["export", str(public / "run"), "--format", "onnx", *map(str, words)])
+        assert stopped.value.code == 2
+        assert reason in capsys.readouterr().err
+    assert not (tmp_path / "onnx").exists()
