@@ -315,9 +315,12 @@ def _not_begun(results: Path, cells: tuple[Cell, ...], planned: tuple[PlannedCel
 
 
 def short_planner(planner: dict[str, Any]) -> str:
-    """A planner's settings on one line."""
+    """A planner and its settings on one line: cem: candidates 300, elites 30."""
     if not planner:
         return "none"
-    return ", ".join(
-        f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in planner.items()
+    settings = ", ".join(
+        f"{key.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in planner.items()
+        if key != "kind"
     )
+    return f"{planner['kind']}: {settings}" if "kind" in planner else settings

@@ -224,7 +224,8 @@ def _propagation(findings: Findings, environments: Sequence[str]) -> Band:
     return Band(
         "Propagation |Φ(0→k)|",
         tuple(columns),
-        "Geometric mean of the spectral norm, band: smallest to largest over the batches; one scale for all.",
+        "Geometric mean of the spectral norm, band: smallest to largest over the batches; "
+        f"one {'logarithmic ' if log else ''}scale for all.",
     )
 
 

@@ -51,6 +51,8 @@ def test_the_index_has_the_counts_and_links_to_the_first_failures(pages, results
     for count in (pair.outcomes.both, pair.outcomes.only_a, pair.outcomes.only_b, pair.outcomes.neither):
         assert f"<td>{count}</td>" in index
     assert "no script and fetches nothing" in index
+    for kind in ("Mismatch:", "Unflagged:", "Unclassified:"):
+        assert kind in index
 
 
 def test_a_failures_page_shows_what_was_promised_and_what_was_found(pages, results):

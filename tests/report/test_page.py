@@ -59,6 +59,14 @@ def test_the_page_says_what_was_run(page, results):
     evaluation = json.loads(next(results.glob("evaluations/*/evaluation.json")).read_text())
     for expected in ("Two-Room", "64 px", tasks["dataset_sha256"], evaluation["tasks_sha256"], "Python", "saltwm"):
         assert expected in page
+    assert "cem: candidates 300, iterations 30, elites 30, initial std 1.0" in words(page)
+
+
+def test_the_overview_explains_its_letters_and_scales(four):
+    page = words(render(read_findings(four)))
+    assert "95 % Wilson interval, drawn from 0 to 100" in page
+    assert "H is the number of action blocks in a plan" in page
+    assert "one logarithmic scale for all" in page
 
 
 def test_every_picture_has_an_alternative_text_and_a_source_in_the_page(page):
