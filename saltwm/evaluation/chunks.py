@@ -74,7 +74,7 @@ def run_one(job: Job, task: int) -> tuple[TaskSet, Outcome]:
     """One task of the job in this process, with the outcome that an evaluation records for it."""
     tasks = read_tasks(Path(job.tasks_file))
     if not 0 <= task < len(tasks.tasks):
-        raise UsageError(f"{job.tasks_file}: no task {task}; it has tasks 0 to {len(tasks.tasks) - 1}")
+        raise UsageError(f"no task {task}; there are tasks 0 to {len(tasks.tasks) - 1}")
     env, look = surroundings(job, tasks)
     with contextlib.closing(env):
         policy = _make_policy(job, tasks, env)

@@ -95,7 +95,7 @@ def _one_per_episode(
     if len(tasks) < count:
         raise UsageError(
             f"protocol {protocol.name!r}: {len(tasks)} of {count} tasks fit in {len(episodes)} episodes; "
-            f"ask for at most that many with --tasks {len(tasks)}, or collect more episodes"
+            f"ask for no more than those {len(tasks)}, or collect more episodes"
         )
     return _Drawn(tasks, considered, solved, too_near)
 

@@ -35,7 +35,7 @@ def test_a_play_leaves_a_moving_picture_and_a_strip(dataset, run, tmp_path, caps
     with pytest.raises(SystemExit) as stopped:
         main(["play", "random", *words, "--task", "7"])
     assert stopped.value.code == 2
-    assert "no task 7; it has tasks 0 to 2" in capsys.readouterr().err
+    assert capsys.readouterr().err == "saltwm: no task 7; there are tasks 0 to 2\n"
 
 
 def test_plays_of_other_methods_and_other_task_sets_lie_side_by_side(dataset, tmp_path):
