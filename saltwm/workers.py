@@ -10,10 +10,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from types import FrameType
 from typing import Any, Literal, Protocol
 
 from saltwm import errors
@@ -244,12 +245,32 @@ def _die_with_parent() -> None:
 
 @contextlib.contextmanager
 def signals_held(*numbers: signal.Signals) -> Iterator[None]:
-    """These signals wait: a child inherits the block, so that it is not interrupted among its imports."""
+    """These signals wait: a child inherits the block, so that it is not interrupted among its imports.
+
+    The block is this thread's alone. A signal that the system hands to another one would still interrupt Python here,
+    perhaps between the start of a child and its being written down; it is kept and sent again.
+    """
+    kept: list[int] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    handlers = _handlers_replaced(numbers, lambda number, frame: kept.append(number))
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for late in kept:
+            signal.raise_signal(late)
+
+
+def _handlers_replaced(
+    numbers: Sequence[signal.Signals], keep: Callable[[int, FrameType | None], None]
+) -> dict[signal.Signals, Any]:
+    """`keep` hears these signals now; what heard them before. Children must inherit that a signal is ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    heard = [number for number in numbers if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    return {number: signal.signal(number, keep) for number in heard}
 
 
 @contextlib.contextmanager

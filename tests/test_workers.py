@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -11,7 +12,7 @@ from processes import is_gone
 
 from saltwm import workers as module
 from saltwm.errors import MismatchError
-from saltwm.workers import Workers
+from saltwm.workers import Workers, signals_held
 
 
 def writer(folder):
@@ -113,6 +114,29 @@ time.sleep(0.4)  # an import that takes its time
 def make():
     return lambda item, report: None
 """
+
+
+def test_held_signals_wait_though_another_thread_could_take_them():
+    idle = threading.Event()
+    other = threading.Thread(target=idle.wait)  # started before the block: the system may hand the signal to it
+    other.start()
+    inside = []
+
+    def interrupted_inside():
+        with signals_held(signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(20):
+                time.sleep(0.01)  # where Python would hear of it
+            inside.append("undisturbed")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_inside()
+    finally:
+        idle.set()
+        other.join()
+    assert inside == ["undisturbed"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_ctrl_c_while_a_worker_is_starting_leaves_it_to_the_parent(tmp_path):
