@@ -160,6 +160,7 @@ class Probe:
     worst: float
     """The same of the coordinate, or joint, that is read worst."""
     best: float
+    """And of the one that is read best."""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 SHIPPED = Path("checkpoints")
 """Where shipped models are by custom."""
-AGAIN = Path("work/again")
-"""Where an evaluation is repeated: `results` holds that of a shipped model already, and nothing would happen there."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,9 @@ def _in_words(shown: "Demonstrated") -> dict[str, Any]:
 
 
 def _evaluation(checkpoint: Path, held_out: Path) -> str:
-    """What evaluates a shipped checkpoint on held-out data."""
+    """What evaluates a shipped checkpoint on held-out data; in `results`, where it is done, nothing would happen."""
+    from saltwm.report.commands import AGAIN
+
     return command_line("saltwm", "evaluate", checkpoint, "--data", held_out, "--protocol", "clean", "--out", AGAIN)
 
 
