@@ -310,6 +310,14 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class KindOfTask:
+    """How often the tasks that ask for one kind of thing, such as lifting a cube, were reached."""
+
+    kind: str
+    reached: Rate
+
+
+@dataclass(frozen=True)
 class Anatomy:
     """The failures of one evaluation by kind; rates are over all its episodes, not only the failed ones."""
 
@@ -317,6 +325,8 @@ class Anatomy:
     unflagged: Rate
     unclassified: Rate
     failures: tuple[Failure, ...]
+    tasks: tuple[KindOfTask, ...] = ()
+    """Successes by what the task asks for; empty where the environment tells no kinds apart."""
 
 
 @dataclass(frozen=True)

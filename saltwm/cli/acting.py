@@ -16,6 +16,7 @@ from saltwm.errors import UsageError
 if TYPE_CHECKING:
     from saltwm.config import PlannerConfig
     from saltwm.data.store import Dataset
+    from saltwm.evaluation.evaluate import Request
     from saltwm.records import TaskSet
 
 PlannerName = Literal["cem", "gauss-newton", "icem", "mppi", "gradient"]
@@ -25,8 +26,8 @@ DEFAULT_SEEDS = (1,)
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """Plan with a trained model (or act at random) on a frozen set of tasks and record every episode."""
+class _OnTasks:
+    """Who acts on which tasks, and how it plans."""
 
     run_: Annotated[tyro.conf.Positional[str], tyro.conf.arg(name="run")]
     """Run or checkpoint directory, or the word random."""
@@ -34,8 +35,6 @@ class Evaluate:
     """Dataset that the tasks are chosen from."""
     task_set: Maybe[Path] = None
     """Frozen tasks instead, such as results/tasks/two-room-paper-seed1.json: they say protocol, seed and number."""
-    out: Path = Path("results")
-    """Results directory."""
     protocol: Maybe[ProtocolName] = None
     """clean, the default: held-out, unsolved, distant goals, bounded actions; paper: the authors'; long: far goals."""
     tasks: Maybe[int] = None
@@ -55,22 +54,14 @@ class Evaluate:
     history: int = 1
     """Frames that a transformer predictor may look back at; the authors' evaluation gives it one."""
     method: Maybe[str] = None
-    """Name in tables and folders; salt, lewm or random by default, with the planner's name unless it is cem."""
-    workers: int = 2
-    """Processes."""
-    pictures: int = 4
-    """Episodes to film."""
-    json: bool = False
-    """Print the result as JSON."""
+    """Name in tables, folders and pictures; salt, lewm or random by default, with the planner's unless it is cem."""
 
-    def run(self) -> None:
-        """Evaluate and print."""
-        from saltwm.evaluation.evaluate import Request, evaluate_run
+    def request(self) -> "Request":
+        """What is asked, for the evaluation."""
+        from saltwm.evaluation.evaluate import Request
 
-        run = _run_or_random(self.run_)
-        source = _tasks_from(self.data, self.task_set)
-        request = Request(
-            run=run,
+        return Request(
+            run=_run_or_random(self.run_),
             protocol=self.protocol,
             tasks=self.tasks,
             seed=self.seed,
@@ -81,6 +72,26 @@ class Evaluate:
             last_start=None if self.variant is None else self.variant == "len",
             hold_steps=self.hold,
         )
+
+
+@dataclass(frozen=True)
+class Evaluate(_OnTasks):
+    """Plan with a trained model (or act at random) on a frozen set of tasks and record every episode."""
+
+    out: Path = Path("results")
+    """Results directory."""
+    workers: int = 2
+    """Processes."""
+    pictures: int = 4
+    """Episodes to film."""
+    json: bool = False
+    """Print the result as JSON."""
+
+    def run(self) -> None:
+        """Evaluate and print."""
+        from saltwm.evaluation.evaluate import evaluate_run
+
+        request, source = self.request(), _tasks_from(self.data, self.task_set)
         evaluation = evaluate_run(request, source, self.out, workers=self.workers, pictures=self.pictures)
         if self.json:
             print(json.dumps(dataclasses.asdict(evaluation)))
@@ -166,35 +177,16 @@ class Suite:
 
 
 @dataclass(frozen=True)
-class Play:
-    """Act on one task of a protocol and film it: agent and goal, with the predicted cost at each replanning."""
+class Play(_OnTasks):
+    """Act on one task of a protocol and film it: agent and goal, with the predicted cost at each replanning.
 
-    run_: Annotated[tyro.conf.Positional[str], tyro.conf.arg(name="run")]
-    """Run or checkpoint directory, or the word random."""
-    data: Maybe[Path] = None
-    """Dataset that the tasks are chosen from."""
-    task_set: Maybe[Path] = None
-    """Frozen tasks instead; see saltwm evaluate."""
+    It is the task of an evaluation with the same options.
+    """
+
     task: int = 0
     """Number of the task."""
     out: Path = Path("play")
     """Where the pictures go."""
-    protocol: Maybe[ProtocolName] = None
-    """See saltwm evaluate, as for what follows."""
-    tasks: Maybe[int] = None
-    """Number of tasks that this one is among; the task is that of an evaluation with the same number and seed."""
-    seed: Maybe[int] = None
-    """Seed of the tasks and of the planner; 1 by default."""
-    horizon: Maybe[int] = None
-    """Planned action blocks; the protocol's by default."""
-    planner: Maybe[PlannerName] = None
-    """cem by default."""
-    mu: Maybe[float] = None
-    """gauss-newton: price of leaving the mean action."""
-    history: int = 1
-    """Frames that a transformer predictor may look back at."""
-    method: Maybe[str] = None
-    """Name of the method in the names of the pictures."""
     video: Literal["gif", "mp4"] = "gif"
     """Kind of moving picture."""
     json: bool = False
@@ -205,21 +197,11 @@ class Play:
         import tempfile
 
         from saltwm.evaluation.chunks import run_one
-        from saltwm.evaluation.evaluate import Request, make_job
+        from saltwm.evaluation.evaluate import make_job
         from saltwm.evaluation.pictures import play
 
         durable.check_folder(self.out)
-        request = Request(
-            run=_run_or_random(self.run_),
-            protocol=self.protocol,
-            tasks=self.tasks,
-            seed=self.seed,
-            horizon_blocks=self.horizon,
-            history_frames=self.history,
-            method=self.method,
-            planner=_planner(self.planner, self.mu),
-        )
-        source = _tasks_from(self.data, self.task_set)
+        request, source = self.request(), _tasks_from(self.data, self.task_set)
         with tempfile.TemporaryDirectory() as scratch:  # no task set stays to bind the next play
             job, cell = make_job(request, source, Path(scratch))
             tasks, outcome = run_one(job, self.task)

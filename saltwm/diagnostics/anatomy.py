@@ -8,20 +8,46 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from saltwm.config import one_of, write_config
+from saltwm.envs import ENVIRONMENTS, env_class
 from saltwm.errors import MismatchError, NonFiniteError, UsageError
-from saltwm.records import MISMATCH_RATIO, Anatomy, Cell, EpisodeRecord, Failure, PairedAnatomy, Rate, read_cells
+from saltwm.records import (
+    MISMATCH_RATIO,
+    Anatomy,
+    Cell,
+    EpisodeRecord,
+    Failure,
+    KindOfTask,
+    PairedAnatomy,
+    Rate,
+    read_cells,
+    read_tasks,
+)
 from saltwm.statistics import compare, wilson
 
 
-def anatomy(episodes: Sequence[EpisodeRecord]) -> Anatomy:
-    """The failed episodes by kind, with rates over all episodes (Table anatomy-rate)."""
+def anatomy(episodes: Sequence[EpisodeRecord], kinds: Sequence[str] = ()) -> Anatomy:
+    """The failed episodes by kind, with rates over all episodes (Table anatomy-rate).
+
+    `kinds` are those of the episodes' tasks, in the same order; success is then counted by them too.
+    """
     failures = tuple(dissect(episode) for episode in episodes if not episode.success)
 
     def rate(kind: str) -> Rate:
         return wilson(sum(failure.kind == kind for failure in failures), len(episodes))
 
-    return Anatomy(rate("mismatch"), rate("unflagged"), rate("unclassified"), failures)
+    return Anatomy(rate("mismatch"), rate("unflagged"), rate("unclassified"), failures, _by_task(episodes, kinds))
+
+
+def _by_task(episodes: Sequence[EpisodeRecord], kinds: Sequence[str]) -> tuple[KindOfTask, ...]:
+    if len(set(kinds)) < 2:
+        return ()
+    outcomes: dict[str, list[bool]] = {kind: [] for kind in sorted(set(kinds))}
+    for kind, episode in zip(kinds, episodes, strict=True):
+        outcomes[kind].append(episode.success)
+    return tuple(KindOfTask(kind, wilson(sum(of), len(of))) for kind, of in outcomes.items())
 
 
 def paired_anatomy(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> PairedAnatomy:
@@ -75,8 +101,21 @@ def _contest(cell: Cell) -> tuple[str, str, int]:
 
 def write_anatomies(results: Path) -> None:
     """Leave anatomy.json beside every finished evaluation under `results`."""
+    results, kinds = Path(results), dict[str, list[str]]()
     for cell in read_cells(results):
-        write_config(Path(results) / "evaluations" / cell.name / "anatomy.json", anatomy(cell.episodes))
+        tasks = cell.evaluation.tasks_sha256
+        if tasks not in kinds:
+            kinds[tasks] = _task_kinds(results / cell.evaluation.tasks_file, tasks)
+        write_config(results / "evaluations" / cell.name / "anatomy.json", anatomy(cell.episodes, kinds[tasks]))
+
+
+def _task_kinds(path: Path, sha256: str) -> list[str]:
+    """What each task of the set asks for; nothing if the set is gone, another one's, or of a foreign environment."""
+    tasks = read_tasks(path) if path.exists() else None
+    if tasks is None or tasks.sha256 != sha256 or tasks.world.environment not in ENVIRONMENTS:
+        return []
+    states, goals = (np.array([getattr(task, part) for task in tasks.tasks]) for part in ("state", "goal"))
+    return env_class(tasks.world.environment).task_kinds(states, goals)
 
 
 def dissect(episode: EpisodeRecord) -> Failure:

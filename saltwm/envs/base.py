@@ -152,6 +152,12 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
         count = check("states", states, "N S", S=self.state_dim)["N"]
         check("goals", goals, "N S", N=count, S=self.state_dim)
 
+    @classmethod
+    def task_kinds(cls, states: State, goals: State) -> list[str]:
+        """What each pair asks for, in a word or two: states [N, S], goals [N, S] -> N; empty words tell none apart."""
+        del goals
+        return [""] * len(states)
+
     # --- what an environment supplies ------------------------------------------------------------------------------
 
     @abc.abstractmethod

@@ -10,6 +10,14 @@ from saltwm.envs.mujoco_base import MujocoEnv
 
 SUCCESS_RADIUS = 0.04
 CUBE_HALF = 0.02
+ON_TABLE = 0.03
+"""A cube whose centre is lower lies on the table, or nearly."""
+_KINDS = {  # from the table, onto the table
+    (True, True): "move on the table",
+    (True, False): "lift",
+    (False, True): "put down",
+    (False, False): "carry",
+}
 _ARM_JOINTS, _GRIPPER_JOINTS, _ACTUATORS = 6, 8, 7
 
 
@@ -37,7 +45,7 @@ class Cube(MujocoEnv):
     success_radius = "4 cm"
     max_episode_steps = 200
     ends_at_goal = False
-    policies = ("oracle", "random")
+    policies = ("oracle", "clumsy", "random")
     camera = "front"  # OGBench's
 
     def _build(self) -> tuple[Any, Any]:
@@ -60,9 +68,20 @@ class Cube(MujocoEnv):
         errors = [np.linalg.norm(states[:, place] - goals[:, place], axis=1) for place in places]
         return np.max(errors, axis=0) / SUCCESS_RADIUS
 
+    @classmethod
+    def task_kinds(cls, states: State, goals: State) -> list[str]:
+        """Where the cube that has farthest to go is, and where it should be: on the table or in the hand."""
+        starts = [field.start for field in cls.state_fields if field.name.endswith("_position")]
+        ways = np.stack([goals[:, at : at + 3] - states[:, at : at + 3] for at in starts])
+        heights = np.array(starts)[np.linalg.norm(ways, axis=2).argmax(0)] + 2
+        rows = np.arange(len(states))
+        lies, shall_lie = (places[rows, heights] < ON_TABLE for places in (states, goals))
+        return [_KINDS[bool(here), bool(there)] for here, there in zip(lies, shall_lie, strict=True)]
+
     def policy(self, kind: str, rng: np.random.Generator) -> Policy:
-        """OGBench's Markov oracle with noise, or uniform actions."""
-        return Oracle(self, rng) if kind == "oracle" else super().policy(kind, rng)
+        """OGBench's Markov oracle with noise, the same seeing badly, or uniform actions."""
+        oracles = {"oracle": Oracle, "clumsy": Clumsy}
+        return oracles[kind](self, rng) if kind in oracles else super().policy(kind, rng)
 
     def refresh(self) -> None:
         """Compute where the hand is from the joint angles alone.
@@ -149,3 +168,36 @@ class Oracle:
         # OGBench draws where the hand rests from NumPy's global generator; an episode must come from its own.
         self.oracle._final_pos = self.rng.uniform(*simulation._arm_sampling_bounds)
         self.oracle._final_yaw = self.rng.uniform(-np.pi, np.pi)
+
+
+class Clumsy(Oracle):
+    """The oracle, in half of its episodes mistaken about where cubes are: it closes its hand beside them, drops them.
+
+    The oracle's grasps never miss, and a model that saw no miss believes in every lift it plans. The other half of
+    the episodes is the oracle's own, number by number, to the bit.
+    """
+
+    share = 0.5
+    """Of the episodes with mistakes, and of the time in them."""
+    error_std = 0.03  # m, beside fingers that open 8.5 cm and cubes of 4 cm
+    steps = 25
+    """Between one mistake and the next: as long as a grasp takes."""
+
+    def __init__(self, env: Cube, rng: np.random.Generator) -> None:
+        super().__init__(env, rng)
+        self.mistakes = rng.spawn(1)[0]  # a child, so that the oracle's own draws stay what they are
+        self.errs = self.mistakes.random() < self.share
+        self.error, self.steps_left = np.zeros(3), 0
+
+    def _look(self) -> dict[str, Any]:
+        """What the oracle is told, with every cube shifted by the mistake of the moment."""
+        info = super()._look()
+        if not self.errs:
+            return info
+        if self.steps_left == 0:
+            self.error[:2] = self.mistakes.normal(0, self.error_std, 2) * (self.mistakes.random() < self.share)
+            self.steps_left = self.steps
+        self.steps_left -= 1
+        for cube in range(self.env.cubes):
+            info[f"privileged/block_{cube}_pos"] = info[f"privileged/block_{cube}_pos"] + self.error
+        return info

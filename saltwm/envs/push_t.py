@@ -79,6 +79,13 @@ class PushT(PlanningEnv):
         angle = np.abs(wrapped(states[:, ANGLE] - goals[:, ANGLE])) / ANGLE_RADIUS
         return np.maximum(position, angle)
 
+    @classmethod
+    def task_kinds(cls, states: State, goals: State) -> list[str]:
+        """Whether the block must be turned, or only moved, or is where it should be and only the agent is not."""
+        turned = np.abs(wrapped(states[:, ANGLE] - goals[:, ANGLE])) >= ANGLE_RADIUS
+        moved = np.linalg.norm(states[:, BLOCK] - goals[:, BLOCK], axis=1) >= POSITION_RADIUS
+        return np.select([turned, moved], ["turn the block", "move the block"], "move the agent").tolist()
+
     def draw(self, size: int) -> Frame:
         """Block and agent on white, antialiased; both qualities are the same picture."""
         return picture(self._state, size)

@@ -66,6 +66,12 @@ class TwoRoom(PlanningEnv):
         self.check_pairs(states, goals)
         return np.linalg.norm(states - goals, axis=1) / SUCCESS_DISTANCE
 
+    @classmethod
+    def task_kinds(cls, states: State, goals: State) -> list[str]:
+        """Whether the way leads through the door."""
+        through = (states[:, 0] < WALL_CENTRE) != (goals[:, 0] < WALL_CENTRE)
+        return ["through the door" if crosses else "within a room" for crosses in through]
+
     def draw(self, size: int) -> Frame:
         """The current state as a picture [size, size, 3]."""
         return draw_discs(self._position[None], size)[0]

@@ -83,6 +83,7 @@ def document(findings: Findings, command: str) -> str:
         *_errors(findings),
         *_probes(findings),
         *_anatomy(findings),
+        *_kinds(findings),
         *_training(findings),
         *_evaluating(findings),
         *_stages(findings),
@@ -302,6 +303,27 @@ def _anatomy(findings: Findings) -> list[str]:
         "the last of the first plan. Unflagged: it is not. Unclassified: there was no second plan. † mismatch and "
         "unflagged.",
         _code([f"saltwm anatomy {findings.results} salt lewm --out anatomy"]),
+    ]
+
+
+def _kinds(findings: Findings) -> list[str]:
+    rows = sorted(tables.pooled_rows(findings.cells, findings.planned), key=_row_order)
+    lines = [
+        [
+            tables.environment_name(row.environment),
+            tables.protocol_name(row),
+            row.label,
+            ", ".join(f"{kind.kind} {kind.reached.successes}/{kind.reached.n}" for kind in kinds),
+        ]
+        for row, kinds in tables.task_rows(rows, findings.anatomies)
+    ]
+    if not lines:
+        return []
+    return [
+        "## What the tasks ask for",
+        table(["environment", "under", "method", "reached"], lines),
+        "Tasks by what lies between start and goal (`task_kinds` of each environment, docs/environments.md), and how "
+        "many of each kind were reached. Written beside each evaluation, in `anatomy.json`.",
     ]
 
 

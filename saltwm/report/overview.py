@@ -274,7 +274,13 @@ def pooled_anatomy(anatomies: Sequence[Anatomy]) -> Anatomy:
         wilson(sum(getattr(one, kind).successes for one in anatomies), n)
         for kind in ("mismatch", "unflagged", "unclassified")
     )
-    return Anatomy(mismatch, unflagged, unclassified, tuple(f for one in anatomies for f in one.failures))
+    return Anatomy(
+        mismatch,
+        unflagged,
+        unclassified,
+        tuple(f for one in anatomies for f in one.failures),
+        tables.pooled_kinds(anatomies),
+    )
 
 
 def _probes(findings: Findings, environments: Sequence[str]) -> list[ProbeLine]:

@@ -14,7 +14,7 @@ from saltwm.report.claims import claims
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, Run, picture_caption, read_findings, short_planner
 from saltwm.report.overview import ProbeLine, overview
-from saltwm.report.tables import SeedMean, SuccessRow
+from saltwm.report.tables import PooledRow, SeedMean, SuccessRow
 from saltwm.report.templates import template
 
 T = TypeVar("T")
@@ -82,6 +82,15 @@ class DecodedFigure:
 
 
 @dataclass(frozen=True)
+class TaskTable:
+    """How many tasks of each kind were reached: a line for each method and protocol, a column for each kind."""
+
+    kinds: tuple[str, ...]
+    lines: tuple[tuple[PooledRow, str, tuple[str, ...]], ...]
+    """The row, what it was evaluated under, and `reached of asked` for each kind."""
+
+
+@dataclass(frozen=True)
 class Section:
     """One environment."""
 
@@ -97,6 +106,7 @@ class Section:
     decoded: tuple[DecodedFigure, ...]
     trained: tuple[tuple[str, Training], ...]
     anatomy: tuple[Figure, ...]
+    tasks: TaskTable | None
 
 
 def write_page(results: Path, out: Path) -> Path:
@@ -234,6 +244,7 @@ def _section(findings: Findings, all_rows: Sequence[SuccessRow], name: str, numb
         decoded=tuple(_decoded([(series[run.name], run) for run in runs])),
         trained=tuple((series[run.name].label, run.training) for run in runs if run.training),
         anatomy=tuple(_anatomy(findings, rows)),
+        tasks=_tasks(findings, name),
     )
 
 
@@ -353,6 +364,17 @@ def _anatomy(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Figure]
                 figures.failure_ratios(f"Cost ratio of failures, {title}", shown, MISMATCH_RATIO, size=size),
                 "r = c / ĉ for each failed episode with two plans. One mark is one episode.",
             )
+
+
+def _tasks(findings: Findings, environment: str) -> TaskTable | None:
+    rows = [row for row in tables.pooled_rows(findings.cells, findings.planned) if row.environment == environment]
+    found = tables.task_rows(rows, findings.anatomies)
+    kinds = tuple(sorted({kind.kind for _, of in found for kind in of}))
+    lines = []
+    for row, of in found:
+        reached = {kind.kind: f"{kind.reached.successes} of {kind.reached.n}" for kind in of}
+        lines.append((row, tables.protocol_name(row), tuple(reached.get(kind, "-") for kind in kinds)))
+    return TaskTable(kinds, tuple(lines)) if lines else None
 
 
 def _galleries(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Gallery]:

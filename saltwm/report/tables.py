@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.config import to_plain
-from saltwm.records import Cell, Comparison, Evaluation, PlannedCell, Probe, Rate
+from saltwm.records import Anatomy, Cell, Comparison, Evaluation, KindOfTask, PlannedCell, Probe, Rate
 from saltwm.statistics import method_key, over_seeds, wilson
 
 if TYPE_CHECKING:
@@ -185,6 +185,27 @@ def _pooled(rows: Sequence[SuccessRow], cells: Sequence[Cell], mean: SeedMean | 
         median_steps_to_success=statistics.median(steps) if steps else None,
         cells=tuple(row.cell for row in rows),
     )
+
+
+def pooled_kinds(anatomies: Iterable[Anatomy]) -> tuple[KindOfTask, ...]:
+    """Successes by what the task asks for, over several evaluations together."""
+    reached, asked = Counter[str](), Counter[str]()
+    for kind in (kind for one in anatomies for kind in one.tasks):
+        reached[kind.kind] += kind.reached.successes
+        asked[kind.kind] += kind.reached.n
+    return tuple(KindOfTask(kind, wilson(reached[kind], asked[kind])) for kind in sorted(asked))
+
+
+def task_rows(
+    rows: Iterable[PooledRow], anatomies: Mapping[str, Anatomy]
+) -> list[tuple[PooledRow, tuple[KindOfTask, ...]]]:
+    """Each row with its successes by kind of task, where all its evaluations tell kinds apart."""
+    found = []
+    for row in rows:
+        kinds = pooled_kinds(anatomies[name] for name in row.cells if name in anatomies)
+        if row.rate is not None and sum(kind.reached.n for kind in kinds) == row.rate.n:
+            found.append((row, kinds))
+    return found
 
 
 def contests(rows: Iterable[SuccessRow]) -> list[tuple[str, list[SuccessRow]]]:

@@ -126,3 +126,16 @@ def test_anatomies_are_left_beside_their_evaluations(tmp_path):
         append_json_line(folder / "episodes.jsonl", to_plain(record))
     write_anatomies(tmp_path)
     assert read_config(Anatomy, folder / "anatomy.json") == anatomy(salt.episodes)
+
+
+def test_success_is_counted_by_what_the_tasks_ask_for():
+    episodes = [episode(i, success=i % 3 == 0, ratio=1.0) for i in range(12)]
+    kinds = ["lift" if i % 2 else "put down" for i in range(12)]
+    counted = {kind.kind: (kind.reached.successes, kind.reached.n) for kind in anatomy(episodes, kinds).tasks}
+    assert counted == {"lift": (2, 6), "put down": (2, 6)}
+
+
+def test_tasks_that_are_all_alike_are_not_told_apart():
+    episodes = [episode(i, success=True) for i in range(3)]
+    assert anatomy(episodes, ["", "", ""]).tasks == ()
+    assert anatomy(episodes).tasks == ()

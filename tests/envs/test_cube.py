@@ -125,6 +125,42 @@ def test_oracle_grasps_lifts_and_carries(name: str, request: pytest.FixtureReque
     assert np.mean(solved) < 0.6  # of 120 steps: the first approach to the cube weighs more than in 200
 
 
+def closings(env: Cube, kind: str, seed: int) -> tuple[bool, np.ndarray, np.ndarray]:
+    """Whether the policy errs in this episode, its actions, and how far beside a lying cube its low hand closes [m]."""
+    state, _ = env.reset(seed=seed)
+    act = env.policy(kind, stream(seed, "policy"))
+    actions, beside = [], []
+    for _ in range(150):
+        hand = env.simulation._data.site_xpos[env.simulation._pinch_site_id].copy()
+        actions.append(act())
+        if actions[-1][4] > 0.5 and hand[2] < 0.06 and state[17] < 0.03:
+            beside.append(np.linalg.norm(hand[:2] - state[15:17]))
+        state = env.step(actions[-1])[0]
+    return getattr(act, "errs", False), np.array(actions), np.array(beside)
+
+
+def test_a_clumsy_oracle_closes_its_hand_beside_cubes_and_is_the_oracle_itself_half_the_time(cube: Cube) -> None:
+    erred = 0
+    for seed in range(19, 25):
+        _, actions_of_oracle, by_oracle = closings(cube, "oracle", seed)
+        errs, actions, by_clumsy = closings(cube, "clumsy", seed)
+        assert np.array_equal(actions, actions_of_oracle) != errs
+        assert np.quantile(by_oracle, 0.9) < 0.02  # fingers that far off would still hold it
+        erred += errs and np.quantile(by_clumsy, 0.9) > 0.025
+    assert 2 <= erred < 6
+
+
+def test_tasks_are_told_apart_by_where_the_cube_is(cube: Cube, double: CubeDouble) -> None:
+    table, air = np.zeros(69), np.zeros(69)
+    table[15:18], air[15:18] = (0.4, 0.1, 0.02), (0.4, 0.0, 0.15)
+    states, goals = np.stack([table, table, air, air]), np.stack([table, air, table, air])
+    assert cube.task_kinds(states, goals) == ["move on the table", "lift", "put down", "carry"]
+    far = np.zeros(88)
+    start = far.copy()
+    far[22:25] = 0.3, 0.3, 0.2  # the second cube has farther to go
+    assert double.task_kinds(start[None], far[None]) == ["lift"]
+
+
 def test_oracle_ignores_numpys_global_generator(cube: Cube) -> None:
     runs = []
     for noise in (1, 2):

@@ -161,3 +161,13 @@ def test_pusher_brings_the_block_nearer_to_its_target() -> None:
             best = min(best, np.linalg.norm(env.state()[2:4] - goal[2:4]))
         nearer += best < 0.5 * first
     assert nearer >= 7
+
+
+def test_tasks_are_told_apart_by_what_becomes_of_the_block() -> None:
+    states, goals = np.zeros((4, 10)), np.zeros((4, 10))
+    goals[0, 0] = 90  # the agent
+    goals[1, 2] = 25  # the block
+    goals[2, 4] = 0.5
+    goals[3, 4] = 2 * np.pi - 0.1  # nearly a whole turn is no turn
+    kinds = PushT.task_kinds(states, goals)
+    assert kinds == ["move the agent", "move the block", "turn the block", "move the agent"]

@@ -217,3 +217,9 @@ def test_wrong_actions_states_and_policies_are_refused():
         env.goal_distance(np.zeros((3, 2)), np.zeros((2, 2)))
     with pytest.raises(UsageError, match="did you mean 'expert'"):
         env.policy("exprt", rng.stream(0))
+
+
+def test_tasks_are_told_apart_by_the_door() -> None:
+    states = np.array([[50.0, 50.0], [50.0, 50.0], [180.0, 20.0]])
+    goals = np.array([[60.0, 180.0], [180.0, 50.0], [30.0, 20.0]])
+    assert TwoRoom.task_kinds(states, goals) == ["within a room", "through the door", "through the door"]

@@ -9,6 +9,7 @@ from PIL import Image
 from saltwm import durable
 from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, CEMConfig, ProtocolConfig, WorldSpec, to_plain, write_config
 from saltwm.diagnostics.anatomy import write_anatomies
+from saltwm.envs import ENVIRONMENTS, env_class
 from saltwm.evaluation.tasks import write_tasks
 from saltwm.records import (
     Decoding,
@@ -65,17 +66,12 @@ def slug(name: str) -> str:
 
 def make_tasks(environment: str, protocol: ProtocolConfig, seed: int, n: int) -> TaskSet:
     rng = np.random.default_rng(seed)
-    tasks = tuple(
-        Task(
-            i,
-            i,
-            3,
-            tuple(rng.uniform(0, 1, 2).tolist()),
-            tuple(rng.uniform(0, 1, 2).tolist()),
-            float(rng.uniform(3, 9)),
-        )
-        for i in range(n)
-    )
+    size = env_class(environment).state_dim if environment in ENVIRONMENTS else 2
+
+    def place() -> tuple[float, ...]:
+        return tuple(rng.uniform(0, 224, size).tolist())
+
+    tasks = tuple(Task(i, i, 3, place(), place(), float(rng.uniform(3, 9))) for i in range(n))
     return TaskSet(WorldSpec(environment, 2), protocol, seed, "d4" * 32, 3 * n, n // 2, n, tasks)
 
 

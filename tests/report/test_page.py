@@ -9,9 +9,11 @@ import pytest
 from fake_results import make_decoding, make_results
 
 from saltwm import durable
-from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, to_plain, write_config
+from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, read_config, to_plain, write_config
+from saltwm.diagnostics.anatomy import write_anatomies
 from saltwm.errors import DamagedError, UsageError
-from saltwm.records import Rate, read_cells
+from saltwm.evaluation.tasks import write_tasks
+from saltwm.records import Anatomy, Rate, read_cells, read_tasks
 from saltwm.report import build_report
 from saltwm.report.findings import picture_caption, read_findings
 from saltwm.report.overview import overview, verdicts
@@ -328,3 +330,24 @@ def test_damaged_records_stop_the_report_with_the_file_s_name(copy, damage):
 
 def test_the_page_says_which_records_its_tables_came_from(page, results):
     assert f"the records in {results}, by saltwm report {results}" in words(page)
+
+
+def test_success_by_kind_of_task_is_shown_where_the_environment_tells_kinds_apart(tmp_path):
+    page = render(read_findings(make_results(tmp_path, ("two-room", "reacher"), n=20, pictures=0)))
+    assert page.count("What the tasks ask for") == 1  # a reach is a reach
+    assert "through the door" in page
+
+
+def test_kinds_come_from_the_evaluations_own_task_set(tmp_path):
+    folder = make_results(tmp_path, ("two-room",), methods=("salt",), protocols=(PAPER_PROTOCOL,), n=20)
+    (written,) = folder.glob("evaluations/*/anatomy.json")
+    (tasks,) = map(read_tasks, folder.glob("tasks/*.json"))
+    through = sum((task.state[0] < 112) != (task.goal[0] < 112) for task in tasks.tasks)
+    counted = {kind.kind: kind.reached.n for kind in read_config(Anatomy, written).tasks}
+    assert counted == {"through the door": through, "within a room": 20 - through}
+
+    (path,) = folder.glob("tasks/*.json")
+    path.unlink()
+    write_tasks(path, dataclasses.replace(tasks, seed=7))  # another set in its place
+    write_anatomies(folder)
+    assert read_config(Anatomy, written).tasks == ()
