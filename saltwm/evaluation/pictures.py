@@ -22,6 +22,8 @@ GAP = 4
 GREY = 205
 BAND_HEIGHT = 34
 FRAMES_PER_SECOND = 12.5
+MOST_FRAMES = 80
+"""Of a film for the report, which embeds them all: six seconds, and half a megabyte at most."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def film(tasks: TaskSet, outcomes: list[Outcome], directory: Path) -> list[Path]
         for outcome in outcomes:
             path = directory / picture_name(outcome.record)
             seen = replay(env, tasks.tasks[outcome.record.task], outcome)
-            write_video(path.with_suffix(".gif"), [beside(frame, seen.goal) for frame in seen.frames])
+            write_video(path.with_suffix(".gif"), [beside(frame, seen.goal) for frame in thinned(seen.frames)])
             write_strip(path.with_suffix(".png"), seen)
             paths += [path.with_suffix(".gif"), path.with_suffix(".png")]
     return paths
@@ -106,6 +108,12 @@ def beside(*frames: Frame) -> Frame:
     apart = np.concatenate([gap] * 4, axis=1)
     seen = [part for frame in frames[:-1] for part in (frame, gap)][:-1]
     return np.concatenate([*seen, apart, frames[-1]], axis=1)
+
+
+def thinned(frames: list[Frame], most: int = MOST_FRAMES) -> list[Frame]:
+    """Every frame of a short episode, every second, third, ... of a longer one; the last one always."""
+    every = -(-len(frames) // most)
+    return frames[-1::-every][::-1]
 
 
 def caption(record: EpisodeRecord, step: int, distance: float, budget: int) -> tuple[str, str]:

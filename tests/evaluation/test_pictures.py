@@ -11,7 +11,7 @@ from saltwm.config import PROTOCOLS
 from saltwm.data.windows import held_out_episodes
 from saltwm.envs import make_env
 from saltwm.errors import UsageError
-from saltwm.evaluation.pictures import caption, play, replay, write_video
+from saltwm.evaluation.pictures import caption, play, replay, thinned, write_video
 from saltwm.evaluation.rollout import run_tasks
 from saltwm.evaluation.tasks import choose_tasks
 from saltwm.planning.policy import RandomPolicy
@@ -63,3 +63,14 @@ def test_the_caption_tells_the_plan_in_force():
 def test_another_kind_of_file_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"\.gif or \.mp4"):
         write_video(tmp_path / "x.webp", [np.zeros((4, 4, 3), np.uint8)])
+
+
+@pytest.mark.parametrize("length", [1, 51, 80, 81, 160, 301])
+def test_a_long_film_shows_fewer_steps_and_always_the_last(length):
+    frames = [np.full((2, 2, 3), step % 256) for step in range(length)]
+    shown = thinned(frames, most=80)
+    assert min(length, 41) <= len(shown) <= 80
+    assert shown[-1] is frames[-1]
+    steps = [next(i for i, frame in enumerate(frames) if frame is one) for one in shown]
+    assert len(set(np.diff(steps).tolist())) <= 1  # evenly
+    assert length > 80 or len(shown) == length
