@@ -25,7 +25,7 @@ from torch import Tensor
 
 from saltwm import durable
 from saltwm.config import ModelConfig, RunConfig, WorldSpec, differing_fields, read_config, write_config
-from saltwm.errors import DamagedError, DiskError, MismatchError, NonFiniteError, SaltError, UsageError
+from saltwm.errors import DamagedError, DiskError, MismatchError, NonFiniteError, SaltError, UsageError, not_a_run
 from saltwm.model.world_model import WorldModel
 
 RUN_FILE = "run.json"
@@ -196,9 +196,7 @@ def list_checkpoints(run: Path) -> list[Path]:
 def read_run(run: Path) -> RunInfo:
     """The run's description."""
     if not (run / RUN_FILE).exists():
-        if (run / "zarr.json").exists():
-            raise UsageError(f"{run}: a dataset, not a training run; see it with: saltwm data info {run}")
-        raise UsageError(f"{run}: not a training run (no {RUN_FILE}); make one with: saltwm train DATASET --out {run}")
+        raise not_a_run(run)
     info = read_config(RunInfo, run / RUN_FILE)
     _require_format(info.format, run)
     return info

@@ -3,6 +3,8 @@
 The exit codes are a promise to scripts; see docs/promises.md.
 """
 
+from pathlib import Path
+
 
 class SaltError(Exception):
     """An error that a user can act on; the command line prints its message without a traceback."""
@@ -56,3 +58,16 @@ class Stopped(SaltError):
     def __init__(self, message: str, signal_number: int = 2) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+def not_a_run(path: Path) -> UsageError:
+    """There is no run.json at `path`: what is there instead, and what to do about it."""
+    if not path.exists():
+        return UsageError(f"{path}: no training run is there; make one with: saltwm train DATASET --out {path}")
+    if (path / "zarr.json").exists():
+        return UsageError(f"{path}: a dataset, not a training run; see it with: saltwm data info {path}")
+    if (path / "checkpoint.json").exists():
+        return UsageError(f"{path}: a checkpoint, not a training run; see it with: saltwm info {path}")
+    inside = sorted(child for name in ("run.json", "checkpoint.json") for child in path.glob(f"*/{name}"))
+    hint = f"; {inside[0].parent} is one" if inside else ""
+    return UsageError(f"{path}: not a training run or checkpoint (no run.json){hint}")

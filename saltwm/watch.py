@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from saltwm import durable
-from saltwm.errors import DamagedError, UsageError
+from saltwm.errors import DamagedError, UsageError, not_a_run
 
 Row = dict[str, Any]
 METRICS_FILE = "metrics.jsonl"
@@ -78,7 +78,7 @@ class RunFiles:
 def read_files(run: Path) -> RunFiles:
     """Read a run's curves; UsageError if it is not a run."""
     if not (run / "run.json").exists():
-        raise UsageError(f"{run}: not a training run (no run.json); start one with: saltwm train DATASET --out {run}")
+        raise not_a_run(run)
     metrics, timing = read_rows(run / METRICS_FILE), read_rows(run / TIMING_FILE)
     return RunFiles(run.name, _total_steps(run / "run.json"), metrics, timing)
 
