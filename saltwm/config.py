@@ -289,8 +289,7 @@ class ProtocolConfig:
     """At most one task per stored episode."""
     min_distance: float = 3.0
     """Smallest distance from start to goal in success radii; 1 drops only pairs that are solved at the start.
-    At 3 a random policy reaches 1-2 % (Two-Room), 1 % (PushT), 8 % (Reacher), 4 % (Cube) and 1 % (Cube-Double) of
-    the goals; without the rule 24, 2, 8, 34 and 37 %. Measured on 160 to 400 pairs each, see docs/evaluation.md."""
+    At 3 a random policy reaches 1 to 8 % of the goals, without the rule up to 37 %: docs/evaluation.md has a table."""
     variant: Variant = "clean"
     """Physics and success rule of the environment."""
     bound_actions: bool = True

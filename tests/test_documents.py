@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from saltwm.checkpoint import read_run
 from saltwm.cli import parse
+from saltwm.data.collect import collect
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,6 +61,16 @@ def test_the_python_of_the_data_page_reads_a_dataset(dataset, tmp_path, monkeypa
     assert names["group"].attrs["recipe"]["world"]["environment"] == "two-room"
 
 
+def test_the_python_of_the_training_page_trains(tmp_path, monkeypatch):
+    collect("two-room", tmp_path / "data" / "two-room", 12, frame_every=5, workers=1)
+    monkeypatch.chdir(tmp_path)
+    (text,) = python_blocks("training.md")
+    names: dict[str, Any] = {}
+    exec(text.replace("steps=20", "steps=2, batch_size=2"), names)
+    assert read_run(tmp_path / "work" / "mine").run.train.weight_decay == 0.01
+    assert names["model"].world.environment == "two-room"
+
+
 def test_the_python_of_the_environments_page_acts_in_one():
     names: dict[str, Any] = {}
     exec(python_blocks("environments.md")[0], names)
@@ -75,4 +87,5 @@ def test_every_python_block_of_the_documents_is_run_by_a_test():
         "data.md": 2,
         "environments.md": 2,
         "evaluation.md": 3,
+        "training.md": 1,
     }

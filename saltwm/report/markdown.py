@@ -75,7 +75,9 @@ def document(findings: Findings, command: str) -> str:
         "# Results",
         f"Made from the records in `{findings.results}` by `{command}`, not by hand; its `--check` says whether this "
         f"is up to date. Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %; a difference is claimed "
-        "only where the exact paired test has p < 0.05, uncorrected for the number of tests. " + HOW_TO_COMPARE,
+        "only where the exact paired test has p < 0.05, uncorrected for the number of tests. They speak of tasks and "
+        "evaluation seeds; what another training seed would change is not in them. H is the number of action blocks "
+        "that are planned, and carried out before the next look. " + HOW_TO_COMPARE,
         *(f"> Unfinished: {_escaped(note)}" for note in findings.unfinished),
         *_claims(claims(findings)),
         *_success(findings, rows),
@@ -175,7 +177,7 @@ def _success(findings: Findings, rows: Sequence[PooledRow]) -> list[str]:
             f"## Success, protocol `{protocol}`",
             table(header, lines),
             "Percent of all tasks, seeds pooled, with the Wilson interval; `over seeds` is the mean and sample "
-            "deviation of the seeds' rates, as the paper prints it. Steps are those of the successes.",
+            "deviation of the seeds' rates, as the paper prints it. Median steps are over successful episodes.",
             _code(evaluation_commands(findings.results, [cell for row in shown for cell in _cells(findings, row)])),
         ]
     return parts
@@ -268,7 +270,7 @@ def _probes(findings: Findings) -> list[str]:
         table(["environment", "run", "model", "R² of linear probes", "cost order", "frames"], lines),
         "R² of each part of the state read linearly from z, on episodes the probes were not fitted on (angles as sine "
         "and cosine), and in brackets that of its worst and best coordinate or joint; a low value says that it is not "
-        "there linearly, not that z does not know it. "
+        "there linearly, not that z does not know it; at 0 or below the fit does not carry over to other episodes. "
         "Cost order: Spearman's correlation of the planner's cost, the squared distance of two latents, "
         "with the environment's own distance, over pairs of frames of one held-out episode. Made by the same commands.",
     ]
@@ -302,7 +304,7 @@ def _anatomy(findings: Findings) -> list[str]:
         "Failures as shares of all episodes. Mismatch: the first elite cost of the second plan is more than five times "
         "the last of the first plan. Unflagged: it is not. Unclassified: there was no second plan. † mismatch and "
         "unflagged.",
-        _code([f"saltwm anatomy {findings.results} salt lewm --out anatomy"]),
+        _code([f"saltwm anatomy {AGAIN} salt lewm --out {AGAIN.parent / 'anatomy'}"]),
     ]
 
 
