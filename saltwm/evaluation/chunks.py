@@ -5,6 +5,7 @@ Imported by every worker, so it imports little: torch only where a model plans.
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,24 +76,38 @@ def run_one(job: Job, task: int) -> tuple[TaskSet, Outcome]:
     tasks = read_tasks(Path(job.tasks_file))
     if not 0 <= task < len(tasks.tasks):
         raise UsageError(f"no task {task}; there are tasks 0 to {len(tasks.tasks) - 1}")
-    env, look = surroundings(job, tasks)
+    env, look = surroundings(job, tasks, any_renderer=True)
     with contextlib.closing(env):
         policy = _make_policy(job, tasks, env)
         return tasks, run_tasks(env, tasks.protocol, [tasks.tasks[task]], policy, job.frameskip, look)[0]
 
 
-def surroundings(job: Job, tasks: TaskSet) -> tuple[PlanningEnv, Look]:
-    """The environment of the tasks, and where the pictures of their starts and goals come from."""
+def surroundings(job: Job, tasks: TaskSet, *, any_renderer: bool = False) -> tuple[PlanningEnv, Look]:
+    """The environment of the tasks, and where the pictures of their starts and goals come from.
+
+    Records come from the renderer that the tasks' world names; to look at an episode any will do, and is named.
+    """
     world = tasks.world
     env = make_env(
         world.environment, variant=tasks.protocol.variant, image_size=world.image_size, render_quality=world.render
     )
     if job.dataset is None:
+        _require_renderer(env, world.renderer, any_renderer)
         return env, drawn(env)
     dataset = Dataset.open(job.dataset, verify="sizes")
     if dataset.sha256 != tasks.dataset_sha256:
         raise MismatchError(f"{job.dataset}: not the dataset that the tasks of {job.tasks_file} were drawn from")
     return env, stored(dataset, tasks.protocol.goal_offset_steps)
+
+
+def _require_renderer(env: PlanningEnv, renderer: str, any_renderer: bool) -> None:
+    if env.renderer == renderer:
+        return
+    difference = f"pictures are drawn with {env.renderer} here, those of the tasks and models with {renderer}"
+    if not any_renderer:
+        env.close()
+        raise MismatchError(f"{difference}; set MUJOCO_GL={renderer}, or collect and train with {env.renderer}")
+    print(f"saltwm: {difference}; the model may see them otherwise", file=sys.stderr)
 
 
 def _make_policy(job: Job, tasks: TaskSet, env: PlanningEnv) -> Policy:

@@ -9,6 +9,7 @@ from saltwm import durable
 from saltwm.cli import main
 from saltwm.config import CEMConfig, to_plain
 from saltwm.errors import DamagedError, MismatchError, UsageError
+from saltwm.evaluation.chunks import run_one
 from saltwm.evaluation.evaluate import Request, evaluate_run, make_job
 from saltwm.evaluation.suite import Suite, run_suite
 from saltwm.evaluation.tasks import read_frozen
@@ -126,3 +127,18 @@ def test_a_set_of_another_world_is_refused_and_one_of_imported_pictures_wants_it
     with pytest.raises(UsageError, match="give that dataset with --data"):
         make_job(Request(run=None), imported, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_records_come_from_the_renderer_that_the_tasks_name_and_a_look_says_which(tasks_file, tmp_path, capsys):
+    tasks = read_frozen(tasks_file)
+    elsewhere = dataclasses.replace(tasks, world=dataclasses.replace(tasks.world, renderer="egl"))
+    with pytest.raises(MismatchError, match=r"drawn with numpy here, .* with egl; set MUJOCO_GL=egl, or collect"):
+        evaluate_run(Request(run=None), elsewhere, tmp_path / "refused", workers=1)
+    job, _ = make_job(Request(run=None), elsewhere, tmp_path / "looked-at")
+    _, outcome = run_one(job, 0)
+    assert "pictures are drawn with numpy here" in capsys.readouterr().err
+    assert outcome.record.task == 0
+
+    job, _ = make_job(Request(run=None), tasks, tmp_path / "at-home")
+    run_one(job, 0)
+    assert capsys.readouterr().err == ""
