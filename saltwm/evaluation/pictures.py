@@ -155,7 +155,12 @@ def write_video(path: Path, frames: list[Frame]) -> None:
 
 
 def _save_gif(frames: list[Frame], path: Path) -> None:
-    images = [Image.fromarray(frame).quantize(64) for frame in frames]
+    # One palette for all frames: what does not move then stays the same, and is stored once. An octree keeps the
+    # colour of small things; a median cut, the default, paints a red cube grey.
+    chosen = np.linspace(0, len(frames) - 1, min(8, len(frames))).round().astype(int)
+    seen = Image.fromarray(np.concatenate([frames[index] for index in chosen]))
+    palette = seen.quantize(64, method=Image.Quantize.FASTOCTREE)
+    images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     durations = [round(1000 / FRAMES_PER_SECOND)] * (len(images) - 1) + [1200]
     options: dict[str, Any] = {"save_all": True, "append_images": images[1:], "duration": durations, "loop": 0}
     images[0].save(path, "GIF", optimize=True, **options)

@@ -74,3 +74,17 @@ def test_a_long_film_shows_fewer_steps_and_always_the_last(length):
     steps = [next(i for i, frame in enumerate(frames) if frame is one) for one in shown]
     assert len(set(np.diff(steps).tolist())) <= 1  # evenly
     assert length > 80 or len(shown) == length
+
+
+def test_a_small_thing_keeps_its_colour_in_a_gif(tmp_path):
+    """Eight red pixels on a background of many greys, which alone would fill the palette."""
+    noise = np.random.default_rng(0).integers(0, 200, (60, 60, 1)).astype(np.uint8).repeat(3, axis=2)
+    frames = [noise.copy() for _ in range(4)]
+    for step, frame in enumerate(frames):
+        frame[20:22, 10 * step : 10 * step + 4] = (200, 20, 30)
+    write_video(tmp_path / "film.gif", frames)
+    with Image.open(tmp_path / "film.gif") as film:
+        film.seek(3)
+        red, green, _ = np.array(film.convert("RGB"))[20, 31].astype(int)
+    assert red > 150
+    assert green < 70
