@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from saltwm import durable
-from saltwm.config import ModelConfig, RunConfig, WorldSpec, differing_fields, read_config, write_config
+from saltwm.config import LATER, ModelConfig, RunConfig, WorldSpec, differing_fields, read_config, write_config
 from saltwm.errors import DamagedError, DiskError, MismatchError, NonFiniteError, SaltError, UsageError, not_a_run
 from saltwm.model.world_model import WorldModel
 
@@ -64,6 +64,8 @@ class CheckpointInfo:
     dataset_sha256: str
     metrics: dict[str, float]
     versions: dict[str, str]
+    dataset_source: dict[str, str | int] | None = field(default=None, metadata=LATER)
+    """Where the dataset's episodes came from: policy and seed, or an imported file; None if nobody wrote it down."""
 
 
 def package_versions() -> dict[str, str]:

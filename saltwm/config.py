@@ -370,8 +370,12 @@ def _dataclasses_of(kind: Any) -> list[Any]:
     return [kind, *(inner for f in dataclasses.fields(kind) for inner in _dataclasses_of(f.type))]
 
 
+LATER = {"later": True}
+"""Metadata of a field that files written before it was thought of do not have; its default stands for that."""
+
+
 def _missing_keys(kind: Any, value: Any, place: str) -> list[str]:
-    """Fields that the file does not have: a default is for a person at a keyboard, never for a file."""
+    """Fields that the file does not have: a default is for a person at a keyboard, never for a file, unless `LATER`."""
     if isinstance(kind, UnionType) and isinstance(value, dict):
         members: list[Any] = [member for member in get_args(kind) if dataclasses.is_dataclass(member)]
         if len(members) > 1 and "kind" not in value:
@@ -382,7 +386,7 @@ def _missing_keys(kind: Any, value: Any, place: str) -> list[str]:
     missing = []
     for f in dataclasses.fields(kind):
         if f.name not in value:
-            missing.append(f"{place}{f.name}")
+            missing += [] if f.metadata == LATER else [f"{place}{f.name}"]
         else:
             missing += _missing_keys(f.type, value[f.name], f"{place}{f.name}.")
     return missing

@@ -18,12 +18,12 @@ results/stages.json                            a list of Stage: how long each st
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from saltwm import durable
-from saltwm.config import ProtocolConfig, WorldSpec, from_plain, read_config, to_plain
+from saltwm.config import LATER, ProtocolConfig, WorldSpec, from_plain, read_config, to_plain
 from saltwm.errors import DamagedError
 
 T = TypeVar("T")
@@ -325,7 +325,7 @@ class Anatomy:
     unflagged: Rate
     unclassified: Rate
     failures: tuple[Failure, ...]
-    tasks: tuple[KindOfTask, ...] = ()
+    tasks: tuple[KindOfTask, ...] = field(default=(), metadata=LATER)
     """Successes by what the task asks for; empty where the environment tells no kinds apart."""
 
 

@@ -334,7 +334,14 @@ def _save(
     if sick:
         raise NonFiniteError(f"step {step}: {sick[0]} is not finite; not saved, the last checkpoint is intact")
     info = CheckpointInfo(
-        checkpoint.FORMAT, step, config, dataset.world, dataset.sha256, metrics, checkpoint.package_versions()
+        checkpoint.FORMAT,
+        step,
+        config,
+        dataset.world,
+        dataset.sha256,
+        metrics,
+        checkpoint.package_versions(),
+        dataset.recipe.source,
     )
     return checkpoint.save(out, info, weights, checkpoint.optimizer_tensors(optimizer, names), config.train.keep)
 

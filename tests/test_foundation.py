@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saltwm.config import (
+    LATER,
     PROTOCOLS,
     EncoderConfig,
     ModelConfig,
@@ -151,3 +152,19 @@ def test_a_number_below_the_least_that_makes_sense_is_refused_by_name(value, lea
 @pytest.mark.parametrize("value", [None, 1, 7])
 def test_what_was_not_asked_for_and_what_is_enough_pass(value):
     at_least("--keep", value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Grown:
+    """A record that has got a field since it was first written."""
+
+    old: int
+    new: int | None = dataclasses.field(default=None, metadata=LATER)
+    other: int = 3
+
+
+def test_only_a_field_that_was_added_later_may_be_absent_from_a_file():
+    assert from_plain(Grown, {"old": 1, "other": 2}, "here") == Grown(1, None, 2)
+    assert from_plain(Grown, to_plain(Grown(1, 5, 2)), "here") == Grown(1, 5, 2)
+    with pytest.raises(DamagedError, match="here: other is missing"):
+        from_plain(Grown, {"old": 1}, "here")

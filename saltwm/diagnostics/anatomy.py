@@ -4,6 +4,7 @@ For each failed episode c_hat is what the first plan promised and c what the sec
 executed; both are elite costs in the model's latent space, at different optimisation stages, not physical distances.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from saltwm.records import (
     read_cells,
     read_tasks,
 )
-from saltwm.statistics import compare, wilson
+from saltwm.statistics import compare, method_key, wilson
 
 
 def anatomy(episodes: Sequence[EpisodeRecord], kinds: Sequence[str] = ()) -> Anatomy:
@@ -72,15 +73,15 @@ def pair_up(results: Path, a: str, b: str) -> list[PairedAnatomy]:
         raise UsageError(f"{results}: no evaluations; make some with: saltwm evaluate RUN --data DATA --out {results}")
     if a == b:
         raise UsageError(f"{a} against itself: name two methods, or two evaluations, in {results}")
-    side_a, side_b = (_named(cells, name, results) for name in (a, b))
-    contests = {_contest(cell) for cell in side_a} & {_contest(cell) for cell in side_b}
+    side_a, side_b = (_by_contest(_named(cells, name, results)) for name in (a, b))
     pairs = []
-    for contest in sorted(contests):
-        in_a, in_b = ([cell for cell in side if _contest(cell) == contest] for side in (side_a, side_b))
-        shared = {c.evaluation.tasks_sha256 for c in in_a} & {c.evaluation.tasks_sha256 for c in in_b}
-        if shared:
-            on_shared = [[c for c in side if c.evaluation.tasks_sha256 in shared] for side in (in_a, in_b)]
-            pairs.append(paired_anatomy(on_shared[0], on_shared[1]))
+    for contest in sorted(side_a.keys() & side_b.keys()):
+        # Two runs under one name are two methods: their episodes are never pooled.
+        for in_a, in_b in itertools.product(side_a[contest], side_b[contest]):
+            shared = {c.evaluation.tasks_sha256 for c in in_a} & {c.evaluation.tasks_sha256 for c in in_b}
+            if shared:
+                on_shared = [[c for c in side if c.evaluation.tasks_sha256 in shared] for side in (in_a, in_b)]
+                pairs.append(paired_anatomy(on_shared[0], on_shared[1]))
     if not pairs:
         raise MismatchError(f"{results}: {a} and {b} were never evaluated on the same tasks; evaluate both again")
     return pairs
@@ -94,9 +95,14 @@ def _named(cells: Sequence[Cell], name: str, results: Path) -> list[Cell]:
     return found
 
 
-def _contest(cell: Cell) -> tuple[str, str, int]:
-    e = cell.evaluation
-    return e.environment, e.protocol, e.horizon_blocks
+def _by_contest(cells: Sequence[Cell]) -> dict[tuple[str, str, int], list[list[Cell]]]:
+    """The cells of each contest, apart by weights and planner."""
+    found: dict[tuple[str, str, int], dict[tuple[str, str, str], list[Cell]]] = {}
+    for cell in cells:
+        e = cell.evaluation
+        methods = found.setdefault((e.environment, e.protocol, e.horizon_blocks), {})
+        methods.setdefault(method_key(e), []).append(cell)
+    return {contest: list(methods.values()) for contest, methods in found.items()}
 
 
 def write_anatomies(results: Path) -> None:

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from saltwm import durable
 from saltwm.config import read_config, to_plain, write_config
 from saltwm.errors import DamagedError, MismatchError, SaltError
-from saltwm.evaluation.chunks import TASKS_PER_CHUNK, Job, chunk_writer, read_chunk, surroundings
+from saltwm.evaluation.chunks import TASKS_PER_CHUNK, Job, chunk_writer, read_chunk, read_own_tasks, surroundings
 from saltwm.evaluation.pictures import film
 from saltwm.evaluation.rollout import Outcome, run_tasks
 from saltwm.planning.policy import Policy
 from saltwm.progress import console, progress
-from saltwm.records import Evaluation, TaskSet, read_tasks
+from saltwm.records import Evaluation, TaskSet
 from saltwm.statistics import wilson
 from saltwm.workers import Pool, Workers
 
@@ -48,7 +48,7 @@ def evaluate(job: Job, out: Path, pool: Pool, *, pictures: int = 4) -> Evaluatio
         _claim(job, out)
         if (out / "evaluation.json").exists():
             return read_config(Evaluation, out / "evaluation.json")
-        tasks = read_tasks(Path(job.tasks_file))
+        tasks = read_own_tasks(job)
         outcomes = _run_chunks(job, len(tasks.tasks), out / "chunks", pool)
         return _publish(job, tasks, outcomes, out, pictures, _read_seconds(out / "chunks"))
 
@@ -59,7 +59,7 @@ def evaluate_here(job: Job, policy: Policy, out: Path, *, pictures: int = 4) -> 
         _claim(job, out)
         _clear(out)
         started = time.perf_counter()
-        tasks = read_tasks(Path(job.tasks_file))
+        tasks = read_own_tasks(job)
         env, look = surroundings(job, tasks)
         outcomes = []
         with contextlib.closing(env), progress(f"evaluate {job.method}", len(tasks.tasks)) as advance:

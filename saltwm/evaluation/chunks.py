@@ -7,14 +7,14 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from saltwm import durable
-from saltwm.config import PlannerConfig, from_plain, to_plain
+from saltwm.config import LATER, PlannerConfig, from_plain, to_plain
 from saltwm.data.store import Dataset
 from saltwm.envs import make_env
 from saltwm.envs.base import PlanningEnv
@@ -44,6 +44,8 @@ class Job:
     frameskip: int
     history_frames: int
     seed: int
+    policy: str | None = field(default=None, metadata=LATER)
+    """`own` for a user's policy, of which nothing else is known here; None for a model or the random policy."""
 
 
 def chunk_writer() -> Work:
@@ -59,7 +61,7 @@ def chunk_writer() -> Work:
 
 def prepare(job: Job) -> Callable[[int], list[dict[str, Any]]]:
     """Read all that the job needs; the result runs the chunk from a given task on and gives its outcomes as JSON."""
-    tasks = read_tasks(Path(job.tasks_file))
+    tasks = read_own_tasks(job)
     env, look = surroundings(job, tasks)
     policy = _make_policy(job, tasks, env)
 
@@ -73,13 +75,21 @@ def prepare(job: Job) -> Callable[[int], list[dict[str, Any]]]:
 
 def run_one(job: Job, task: int) -> tuple[TaskSet, Outcome]:
     """One task of the job in this process, with the outcome that an evaluation records for it."""
-    tasks = read_tasks(Path(job.tasks_file))
+    tasks = read_own_tasks(job)
     if not 0 <= task < len(tasks.tasks):
         raise UsageError(f"no task {task}; there are tasks 0 to {len(tasks.tasks) - 1}")
     env, look = surroundings(job, tasks, any_renderer=True)
     with contextlib.closing(env):
         policy = _make_policy(job, tasks, env)
         return tasks, run_tasks(env, tasks.protocol, [tasks.tasks[task]], policy, job.frameskip, look)[0]
+
+
+def read_own_tasks(job: Job) -> TaskSet:
+    """The job's tasks; MismatchError if others have taken their place since it was planned."""
+    tasks = read_tasks(Path(job.tasks_file))
+    if tasks.sha256 != job.tasks_sha256:
+        raise MismatchError(f"{job.tasks_file}: changed since this evaluation was planned; run the command again")
+    return tasks
 
 
 def surroundings(job: Job, tasks: TaskSet, *, any_renderer: bool = False) -> tuple[PlanningEnv, Look]:
@@ -120,6 +130,8 @@ def _make_policy(job: Job, tasks: TaskSet, env: PlanningEnv) -> Policy:
     from saltwm.checkpoint import load
     from saltwm.planning.agent import Agent
 
+    if durable.sha256(Path(job.checkpoint) / durable.MANIFEST) != job.checkpoint_sha256:
+        raise MismatchError(f"{job.checkpoint}: changed since this evaluation was planned; run the command again")
     torch.set_num_threads(1)  # faster where there is a worker per core, and results do not depend on their number
     bounds = {"action_low": low, "action_high": high} if tasks.protocol.bound_actions else {}
     return Agent(

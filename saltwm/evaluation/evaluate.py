@@ -69,6 +69,8 @@ def evaluate_policy(
 ) -> Evaluation:
     """Evaluate anything that decides, under the name `method`, in this process; of the request its tasks count."""
     at_least("pictures", pictures, 0)
+    if method == "random":
+        raise UsageError("random is the policy that every method is compared with; give your own another name")
     job, cell = make_job(request or Request(run=None), source, results, method)
     evaluation = evaluate_here(job, policy, cell, pictures=pictures)
     compare_all(results)
@@ -103,8 +105,9 @@ def make_job(request: Request, source: Dataset | TaskSet, results: Path, method:
         planner=model.planner,
         horizon_blocks=horizon,
         frameskip=model.frameskip,
-        history_frames=min(model.window, request.history_frames),
+        history_frames=model.history_frames,
         seed=tasks.seed,
+        policy=None if method is None else "own",
     )
     cell = f"{tasks.world.environment}-{job.method}-{protocol.name}-seed{tasks.seed}"
     if horizon != protocol.horizon_blocks:
@@ -180,8 +183,8 @@ class _Model:
     """What a job says about who decides, and its name in tables: random, salt, salt-gauss-newton."""
 
     name: str
-    window: int = 1
-    """Frames that it can look back at: to be offered more is the same job."""
+    history_frames: int = 1
+    """Those asked for that it can look back at: to be offered more is the same job."""
     frameskip: int = DEFAULT_FRAMESKIP
     checkpoint: str | None = None
     checkpoint_sha256: str | None = None
@@ -205,9 +208,10 @@ def _find_model(request: Request, protocol: ProtocolConfig, source: Dataset | Ta
     model, planner = info.run.model, request.planner or CEMConfig()
     if not can_plan(model, planner):
         raise UsageError(f"{path}: gauss-newton needs a state-affine model (salt), and this is {model.model}; use cem")
+    history_frames = min(request.history_frames, model.transformer.window if model.model == "lewm" else 1)
     return _Model(
-        name=method_name(model, planner),
-        window=model.transformer.window if model.model == "lewm" else 1,
+        name=method_name(model, planner, history_frames),
+        history_frames=history_frames,
         frameskip=model.frameskip,
         checkpoint=str(path),
         checkpoint_sha256=durable.sha256(path / durable.MANIFEST),
@@ -220,9 +224,12 @@ def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:
     return model.model == "salt" or not isinstance(planner, GaussNewtonConfig)
 
 
-def method_name(model: ModelConfig, planner: PlannerConfig) -> str:
-    """What a model with a planner is called unless it is given a name."""
-    return model.model if isinstance(planner, CEMConfig) else f"{model.model}-{planner.kind}"
+def method_name(model: ModelConfig, planner: PlannerConfig, history_frames: int = 1) -> str:
+    """What a model with a planner is called unless it is given a name: lewm, salt-gauss-newton, lewm-history3."""
+    words: list[str] = [model.model]
+    words += [] if isinstance(planner, CEMConfig) else [planner.kind]
+    words += [] if history_frames == 1 else [f"history{history_frames}"]
+    return "-".join(words)
 
 
 def _checked_name(method: str) -> str:

@@ -290,10 +290,12 @@ def verdict_sentence(comparison: Comparison, labels: Mapping[str, str]) -> str:
 
 def method_name(method: str) -> str:
     """The method as the paper writes it; a model with another planner than CEM bears the planner's name too."""
-    model, _, planner = method.partition("-")
-    if planner in PLANNER_NAMES and model in METHOD_NAMES:
-        return f"{METHOD_NAMES[model]} with {PLANNER_NAMES[planner]}"
-    return METHOD_NAMES.get(method, method)
+    rest, _, history = method.partition("-history")
+    model, _, planner = rest.partition("-")
+    if model not in METHOD_NAMES or planner not in {"", *PLANNER_NAMES} or not (history.isdecimal() or rest == method):
+        return method
+    name = METHOD_NAMES[model] + (f" with {PLANNER_NAMES[planner]}" if planner else "")
+    return f"{name}, {history} frames" if history else name
 
 
 def method_order(method: str) -> tuple[int, str]:

@@ -158,7 +158,8 @@ def _write_run(out: Path, imported: Imported, run: RunConfig, dataset: "Dataset"
         durable.remove_leftovers(out / "checkpoints")
         write_config(out / IMPORT_FILE, imported)
         checkpoint.start_run(out, RunInfo(form, run, world, str(dataset.path), sha256, 0, versions))
-        checkpoint.save(out, CheckpointInfo(form, 0, run, world, sha256, {}, versions), weights, {}, keep=1)
+        info = CheckpointInfo(form, 0, run, world, sha256, {}, versions, dataset.recipe.source)
+        checkpoint.save(out, info, weights, {}, keep=1)
 
 
 def _require_free(out: Path, imported: Imported) -> None:

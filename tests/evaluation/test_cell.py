@@ -189,10 +189,10 @@ def test_random_and_lewm_are_rows_on_the_same_tasks(undisturbed, lewm_run, datas
     evaluate_run(request(None), dataset, undisturbed, workers=1, pictures=0)
     evaluate_run(request(lewm_run, history_frames=3), dataset, undisturbed, workers=1, pictures=0)
     found = [read_cell(undisturbed / "evaluations" / name).evaluation for name in records(undisturbed)]
-    assert {evaluation.method for evaluation in found} == {"salt", "lewm", "random"}
+    assert {evaluation.method for evaluation in found} == {"salt", "lewm-history3", "random"}
     assert len({evaluation.tasks_sha256 for evaluation in found}) == 1
     pairs = {(row["method_a"], row["method_b"]) for row in durable.read_json(undisturbed / "comparisons.json")}
-    assert pairs == {("salt", "lewm"), ("salt", "random"), ("lewm", "random")}
+    assert pairs == {("lewm-history3", "salt"), ("salt", "random"), ("lewm-history3", "random")}
 
 
 def test_a_model_that_cannot_look_back_is_offered_what_it_can_use(undisturbed, run, lewm_run, dataset):
@@ -201,7 +201,36 @@ def test_a_model_that_cannot_look_back_is_offered_what_it_can_use(undisturbed, r
     )
     assert (plain, place) == (offered, same_place)
     job, _ = make_job(request(lewm_run, history_frames=9), dataset, undisturbed)
-    assert job.history_frames == 3
+    assert (job.history_frames, job.method) == (3, "lewm-history3")
+    assert make_job(request(lewm_run), dataset, undisturbed)[0].method == "lewm"  # never one row with the other
+
+
+def test_a_policy_of_ones_own_is_never_taken_for_the_random_one(dataset, tmp_path):
+    asked = Request(run=None, protocol="paper", tasks=2)
+    evaluate_policy(Still(), "still", dataset, tmp_path, asked, pictures=0)
+    with pytest.raises(MismatchError, match=r"policy: own there, None here"):
+        evaluate_run(dataclasses.replace(asked, method="still"), dataset, tmp_path, workers=1, pictures=0)
+    with pytest.raises(UsageError, match="give your own another name"):
+        evaluate_policy(Still(), "random", dataset, tmp_path, asked)
+
+
+@pytest.mark.parametrize("changed", ["tasks", "model"])
+def test_what_changed_after_an_evaluation_was_planned_is_not_recorded_under_the_old_hash(
+    dataset, run, tmp_path, changed
+):
+    model = tmp_path / "model"
+    shutil.copytree(checkpoint.find_checkpoint(run), model)
+    job, cell = make_job(request(model), dataset, tmp_path)
+    if changed == "tasks":
+        job = dataclasses.replace(job, tasks_sha256="0" * 64)
+    else:
+        job = dataclasses.replace(job, checkpoint_sha256="0" * 64)
+    with (
+        cells.evaluation_workers(1) as pool,
+        pytest.raises(MismatchError, match="changed since this evaluation was planned"),
+    ):
+        cells.evaluate(job, cell, pool, pictures=0)
+    assert not (cell / "evaluation.json").exists()
 
 
 def test_a_method_without_a_name_is_refused(dataset, tmp_path):
@@ -241,17 +270,34 @@ def test_clean_refuses_a_run_that_saw_the_episodes(dataset, tmp_path, changes, h
         make_job(Request(run=path), read_tasks(Path(frozen.tasks_file)), tmp_path / "results")
     assert not (tmp_path / "results").exists()
     make_job(dataclasses.replace(asked, protocol="paper"), dataset, tmp_path / "results")  # which says so itself
-    elsewhere = write_run(tmp_path / "elsewhere", dataset.world, "a" * 64, train)
+    other = {**dataset.recipe.source, "seed": 99}
+    elsewhere = write_run(tmp_path / "elsewhere", dataset.world, "a" * 64, train, other)
     make_job(dataclasses.replace(asked, run=elsewhere), dataset, tmp_path / "results")
 
 
-def write_run(path, world, dataset_sha256, train):
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({}, "it was trained on episodes of seed"),  # another number of episodes, or other versions of packages
+        ({"policy": "another"}, "it was trained on episodes of seed"),
+        (None, "nothing says which episodes it was trained on"),
+    ],
+)
+def test_clean_refuses_the_same_episodes_under_another_hash(dataset, tmp_path, changed, message):
+    source = None if changed is None else {**dataset.recipe.source, **changed}
+    path = write_run(tmp_path / "run", dataset.world, "a" * 64, TrainConfig(), source)
+    with pytest.raises(MismatchError, match=f"{message}.*--held-out"):
+        make_job(Request(run=path, protocol="clean", tasks=2), dataset, tmp_path / "results")
+
+
+def write_run(path, world, dataset_sha256, train, source=None):
     """An untrained SALT that says what it was trained on and how that was split."""
     model = ModelConfig(latent_dim=8, encoder=EncoderConfig("conv", channels=(4,), width=8, projection_dim=8))
     run = RunConfig("test", model, train=train)
     checkpoint.start_run(path, RunInfo(FORMAT, run, world, "data", dataset_sha256, 1, {}))
     weights = WorldModel(model, world).state_dict()
-    return checkpoint.save(path, CheckpointInfo(FORMAT, 0, run, world, dataset_sha256, {}, {}), weights, {}, keep=1)
+    info = CheckpointInfo(FORMAT, 0, run, world, dataset_sha256, {}, {}, source)
+    return checkpoint.save(path, info, weights, {}, keep=1)
 
 
 def test_a_checkpoint_of_another_world_is_refused(run, dataset, tmp_path):

@@ -1,12 +1,13 @@
 """Anatomy pages: the counts of the records, a page per failed episode, inert whatever the names."""
 
+import dataclasses
 import io
 
 import pytest
 from fake_results import make_results
 from rich.console import Console
 
-from saltwm.config import CLEAN_PROTOCOL
+from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, write_config
 from saltwm.diagnostics.anatomy import pair_up
 from saltwm.errors import MismatchError, UsageError
 from saltwm.records import failed_episodes, read_cells
@@ -91,3 +92,14 @@ def test_unknown_names_and_strangers_are_refused(results):
         pair_up(results, cells["salt", 1], cells["lewm", 2])
     (one,) = pair_up(results, cells["salt", 1], cells["lewm", 1])
     assert one.outcomes.cells_a == (cells["salt", 1],)
+
+
+def test_two_runs_under_one_name_are_two_methods(tmp_path):
+    """As the paired tests have it: episodes of other weights or another planner are never pooled."""
+    results = make_results(tmp_path, ("two-room",), ("salt", "lewm"), (PAPER_PROTOCOL,), seeds=(1, 2), n=10, pictures=0)
+    (pair,) = pair_up(results, "salt", "lewm")
+    assert pair.a.mismatch.n == 20
+    second = next(c for c in read_cells(results) if (c.evaluation.method, c.evaluation.seed) == ("salt", 2))
+    other = dataclasses.replace(second.evaluation, checkpoint_sha256="e" * 64)
+    write_config(results / "evaluations" / second.name / "evaluation.json", other)
+    assert [pair.a.mismatch.n for pair in pair_up(results, "salt", "lewm")] == [10, 10]

@@ -12,7 +12,7 @@ from rich.console import Console
 from saltwm import durable
 from saltwm.config import CLEAN_PROTOCOL
 from saltwm.records import PlannedCell, read_cells, read_comparisons
-from saltwm.report.tables import json_rows, p_value, pooled_rows, seed_means, success_rows, success_table
+from saltwm.report.tables import json_rows, method_name, p_value, pooled_rows, seed_means, success_rows, success_table
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +144,17 @@ def test_one_method_at_several_horizons_keeps_one_name(results, tmp_path):
     rows = success_rows(read_cells(tmp_path / "more"))
     assert {row.horizon_blocks for row in rows} == {5, 10}
     assert {row.label for row in rows} == {"SALT", "Random"}
+
+
+def test_a_method_that_looks_back_says_so():
+    names = {
+        name: method_name(name)
+        for name in ("lewm-history3", "salt-gauss-newton", "lewm", "mine-history3", "lewm-historyx")
+    }
+    assert names == {
+        "lewm-history3": "LeWM, 3 frames",
+        "salt-gauss-newton": "SALT with Gauss-Newton",
+        "lewm": "LeWM",
+        "mine-history3": "mine-history3",
+        "lewm-historyx": "lewm-historyx",
+    }
