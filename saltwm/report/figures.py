@@ -221,7 +221,8 @@ def steps_to_success(axes: Axes, title: str, methods: Sequence[tuple[Series, Seq
         axes.bar(edges[:-1] + width * (i + 0.8), shares, width * 0.92, color=series.colour, label=legible(series.label))
     axes.grid(visible=False, axis="x")
     axes.set_xlim(0, budget)
-    axes.set_ylim(0, max(1.0, axes.get_ylim()[1]) * 1.2)  # room for the legend above the bars
+    rows = -(-len(methods) // 3)
+    axes.set_ylim(0, max(1.0, axes.get_ylim()[1]) * (1.08 + 0.12 * rows))  # room for the legend above the bars
     axes.legend(loc="upper left", ncols=3, columnspacing=1.2, handlelength=1.2)
     _finish(axes, title, "environment steps", "% of tasks", legend=False)
     return f"{title}: histogram of steps to success for {_names(series for series, *_ in methods)}."
