@@ -14,6 +14,8 @@ from saltwm.errors import DamagedError, UsageError
 
 _SUFFIXES = (".h5", ".hdf5")
 _BLOCK = 4 * 2**20
+_PIECE = 4 * 2**10
+"""Compressed bytes unpacked at once: at the format's best, 128 kB for every 4 bytes, they become 128 MB."""
 
 
 @contextlib.contextmanager
@@ -37,14 +39,27 @@ def unpacked(file: Path, beside: Path) -> Iterator[Path]:
 
 def _unpack(file: Path, target: Path, is_tar: bool) -> None:
     try:
-        with open(file, "rb") as packed, open(target, "wb") as out:
-            stream = zstandard.ZstdDecompressor(max_window_size=2**31).stream_reader(packed, read_across_frames=True)
+        with open(file, "rb", buffering=_BLOCK) as packed, open(target, "wb") as out:
+            decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
             if is_tar:
-                _copy_from_tar(stream, out, file)
+                _copy_from_tar(decompressor.stream_reader(packed, read_across_frames=True), out, file)
             else:
-                shutil.copyfileobj(stream, out, _BLOCK)
+                _copy_frames(decompressor, packed, out)
     except (zstandard.ZstdError, tarfile.TarError, EOFError) as error:
         raise DamagedError(f"{file}: cannot be unpacked: {error}") from error
+
+
+def _copy_frames(decompressor: zstandard.ZstdDecompressor, packed: IO[bytes], out: IO[bytes]) -> None:
+    """Copy what all frames hold; EOFError if the last is cut short, which a `stream_reader` takes for its end."""
+    frame = decompressor.decompressobj()
+    while piece := packed.read(_PIECE):
+        while piece:
+            if frame.eof:
+                frame = decompressor.decompressobj()
+            out.write(frame.decompress(piece))
+            piece = frame.unused_data
+    if not frame.eof:
+        raise EOFError("it ends inside a frame; fetch it again")
 
 
 def _copy_from_tar(stream: IO[bytes], out: IO[bytes], file: Path) -> None:

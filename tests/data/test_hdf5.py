@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltwm.data import hdf5, parts
+from saltwm.data import archives, hdf5, parts
 from saltwm.data.collect import collect, collect_episode
 from saltwm.data.hdf5 import export_hdf5, import_hdf5
 from saltwm.data.layout import Recipe
@@ -266,6 +266,28 @@ def test_archives_with_paths_that_leave_are_refused(tmp_path, name):
     file = compress(tmp_path / "set.tar.zst", tarred({name: b"x"}))
     with pytest.raises(DamagedError, match="a path that leaves the archive"):
         import_hdf5(file, "two-room", tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"),  # a tar file ends in zeros, of which the last is not missed
+    [("h5.zst", 0.0), ("h5.zst", 0.5), ("h5.zst", 0.99999), ("tar.zst", 0.0), ("tar.zst", 0.5)],
+)
+def test_a_truncated_archive_is_named_and_leaves_nothing_unpacked(tmp_path, kind, kept):
+    """An HDF5 file's directory is near its start: what is unpacked of a cut one may open, and lack frames."""
+    data = np.random.default_rng(0).bytes(300_000)
+    whole = zstandard.compress(tarred({"a.h5": data}) if kind == "tar.zst" else data)
+    file = tmp_path / f"cut.{kind}"
+    file.write_bytes(whole[: int(kept * len(whole))])
+    with pytest.raises(DamagedError, match=rf"{file}: cannot be unpacked"), archives.unpacked(file, tmp_path / "data"):
+        pass
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_archive_of_several_frames_is_unpacked_whole(tmp_path):
+    file = tmp_path / "two.h5.zst"
+    file.write_bytes(zstandard.compress(b"first") + zstandard.compress(b"second"))
+    with archives.unpacked(file, tmp_path / "data") as unpacked:
+        assert unpacked.read_bytes() == b"firstsecond"
 
 
 @settings(max_examples=25, deadline=None)
