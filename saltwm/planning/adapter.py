@@ -2,7 +2,8 @@
 
 Today's evaluator calls `encode` and `rollout` and scores with an objective of its own; the release on PyPI calls
 `get_cost`, which is `encode` of the goal, `rollout` and `criterion`. Everything travels in one dictionary, `info`; what
-is encoded once per solve is kept in it, because the same dictionary comes back at every iteration.
+is encoded once per solve is kept in it, because the same dictionary comes back at every iteration. What is kept has no
+history for autograd: a solver that descends gradients goes backward once per iteration, to the candidates alone.
 """
 
 from typing import Any
@@ -96,6 +97,7 @@ class SolverAdapter(nn.Module):
         conditions = self.model.action_encoder.encode_normalised(blocks[:, unseen:].to(context))
         return self.model.rollout(context[:, unseen:], conditions)
 
+    @torch.no_grad()  # not inference_mode: what comes of these latents may need a gradient
     def _latents(self, pixels: Tensor) -> Tensor:
         """Frames [B, T, 3, h, w], raw uint8 or normalised -> [B, T, D]."""
         size = self.model.world.image_size

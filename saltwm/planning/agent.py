@@ -38,6 +38,8 @@ class Agent:
     ) -> None:
         """`action_low` and `action_high` bound each raw action; without them plans are unbounded, as in the paper.
 
+        A component may be open on either side, with an infinite bound.
+
         `history_frames` beyond 1 gives a transformer predictor its history; the authors' evaluation gives it one frame.
         """
         if (action_low is None) != (action_high is None):
@@ -54,9 +56,12 @@ class Agent:
         self._episode: _Episode | None = None
 
     def _bounds(self, low: ArrayLike, high: ArrayLike) -> Bounds:
-        skip = self.model.config.frameskip
-        limits = [torch.from_numpy(np.array(limit, np.float32)).repeat(skip) for limit in (low, high)]
-        return Bounds(*(self.model.action_encoder.normalise(limit.to(self._device)).cpu() for limit in limits))
+        limits = [np.atleast_1d(np.array(limit, np.float32)) for limit in (low, high)]
+        for name, limit in zip(("low", "high"), limits, strict=True):
+            check(f"agent: action_{name}", limit, "A", A=self.model.world.action_dim)
+        _require_room(*limits)
+        blocks = [torch.from_numpy(limit).repeat(self.model.config.frameskip) for limit in limits]
+        return Bounds(*(self.model.action_encoder.normalise(block.to(self._device)).cpu() for block in blocks))
 
     @property
     def _device(self) -> torch.device:
@@ -124,6 +129,17 @@ class Agent:
         executed = episode.taken[len(episode.taken) - between * skip :]
         blocks = np.array(executed, np.float32).reshape(1, between, skip * self.model.world.action_dim)
         return View(np.stack(episode.frames)[None], blocks, episode.goal[None])
+
+
+def _require_room(low: Actions, high: Actions) -> None:
+    """UsageError for the first component that no finite number fits into; no comparison holds for NaN."""
+    has_room = (low <= high) & (low < np.inf) & (high > -np.inf)
+    if not has_room.all():
+        component = int(np.argmin(has_room))
+        raise UsageError(
+            f"agent: action component {component} has action_low {low[component]:g} and action_high "
+            f"{high[component]:g}; expected numbers with a low that is not above the high"
+        )
 
 
 @dataclass

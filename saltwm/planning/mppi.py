@@ -42,10 +42,11 @@ def mppi(
 
 def path_weights(costs: Tensor, temperature: float) -> Tensor:
     """Weights [N, S] that sum to 1; infinite costs weigh nothing, `temperature` is in deviations of the finite ones."""
-    finite = costs.isfinite()
+    exact = costs.double()  # in float32 the square of a large cost overflows, and that of a small one vanishes
+    finite = exact.isfinite()
     count = finite.sum(dim=1, keepdim=True)
-    centre = costs.masked_fill(~finite, 0).sum(dim=1, keepdim=True) / count
-    spread = ((costs - centre).masked_fill(~finite, 0).square().sum(dim=1, keepdim=True) / count).sqrt()
+    centre = exact.masked_fill(~finite, 0).sum(dim=1, keepdim=True) / count
+    spread = ((exact - centre).masked_fill(~finite, 0).square().sum(dim=1, keepdim=True) / count).sqrt()
     # Equal costs have no spread, and then equal weights.
     scale = torch.where(spread > 0, temperature * spread, 1)
-    return torch.softmax(-(costs - costs.amin(dim=1, keepdim=True)) / scale, dim=1)
+    return torch.softmax(-(exact - exact.amin(dim=1, keepdim=True)) / scale, dim=1).to(costs.dtype)

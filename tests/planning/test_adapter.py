@@ -168,6 +168,22 @@ def test_raw_frames_and_normalised_ones_have_the_same_latents():
     assert "act_emb" not in from_bytes
 
 
+@pytest.mark.parametrize("evaluator", [HeadEvaluator, lambda adapter: adapter.get_cost], ids=["today", "release"])
+def test_a_solver_may_go_backward_at_every_iteration_and_the_encoder_gets_no_gradient(evaluator):
+    adapter = SolverAdapter(shaken(SMALL))
+    info = {"pixels": normalised(frames(1, 1)), "goal": normalised(frames(1, 1)), "action": torch.zeros(1, 1, 10)}
+    cost, info = evaluator(adapter), expanded(info, 3)
+    candidates = torch.randn(1, 3, 2, 10).requires_grad_()
+    gradients = []
+    for _ in range(2):
+        candidates.grad = None
+        cost(info, candidates).sum().backward()
+        gradients.append(candidates.grad)
+    assert gradients[0].ne(0).any()
+    assert torch.equal(*gradients)
+    assert all(weight.grad is None for weight in adapter.model.encoder.parameters())
+
+
 def test_what_solvers_look_for_is_there():
     adapter = SolverAdapter(copy.deepcopy(shaken(SMALL)).double())
     assert next(adapter.parameters()).dtype == torch.float64

@@ -5,6 +5,7 @@ import dataclasses
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from planning_models import SMALL, WORLD, shaken
 
 from saltwm.config import CEMConfig, GaussNewtonConfig
@@ -84,6 +85,30 @@ def test_half_a_bound_is_refused_rather_than_ignored():
     for half in ({"action_low": [-1, -1]}, {"action_high": [1, 1]}):
         with pytest.raises(UsageError, match="give both or neither"):
             Agent(shaken(SMALL), **half)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ([-1, 2], [1, -2]),
+        ([-1, np.nan], [1, 1]),
+        ([-1, -1], [1, np.nan]),
+        ([-1, np.inf], [1, np.inf]),
+        ([-1, -np.inf], [1, -np.inf]),
+    ],
+)
+def test_bounds_that_no_action_fits_into_are_refused_by_component(low, high):
+    with pytest.raises(UsageError, match=f"action component 1 has action_low {low[1]} and action_high {high[1]};"):
+        Agent(shaken(SMALL), action_low=low, action_high=high)
+
+
+def test_bounds_may_be_open_or_a_point_and_must_be_one_per_component():
+    bounds = Agent(shaken(SMALL), action_low=[-np.inf, 0], action_high=[np.inf, 0]).bounds
+    assert (bounds.low[::2] == -torch.inf).all()
+    assert (bounds.high[::2] == torch.inf).all()
+    assert torch.equal(bounds.low[1::2], bounds.high[1::2])
+    with pytest.raises(ShapeError, match="agent: action_high: expected shape"):
+        Agent(shaken(SMALL), action_low=[-1, -1], action_high=[1])
 
 
 @pytest.mark.parametrize("count", ["horizon_blocks", "history_frames"])

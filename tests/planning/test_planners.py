@@ -93,6 +93,21 @@ def test_mppi_weights_favour_cheap_candidates_and_ignore_infinite_ones():
     torch.testing.assert_close(weights[1], torch.full((3,), 1 / 3))
 
 
+def test_mppi_weights_are_those_of_exact_arithmetic_at_every_scale_of_cost():
+    """Against the formula in NumPy's float64, row by row, over the finite costs."""
+    huge = 1e25  # its square is beyond float32
+    rows = [[1, 2, 3, huge], [1, 2, huge, np.inf], [1e-30, 2e-30, 3e-30, 9e-30], [1, 2, 3, 4], [huge, 2 * huge, 0, 0]]
+    costs = torch.tensor(rows)
+    weights = path_weights(costs, temperature=0.2)
+    assert weights.dtype == costs.dtype
+    for found, row in zip(weights, costs.double().numpy(), strict=True):
+        finite = row[np.isfinite(row)]
+        expected = np.exp(-(row - row.min()) / (0.2 * finite.std()))
+        np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-5)
+    assert weights[0, 3] < 1e-4
+    assert weights[1, 3] == 0
+
+
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.kind)
 def test_every_planner_lowers_the_cost_and_keeps_tasks_apart_to_the_last_bit(config):
     model = shaken(SMALL)
