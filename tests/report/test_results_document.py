@@ -53,7 +53,7 @@ def test_each_table_has_commands_that_repeat_it_elsewhere_on_the_same_tasks(text
     tasks = sorted(results / e.tasks_file for e in here)
     assert f"saltwm suite {runs} --task-sets {' '.join(map(str, tasks))} --out work/again\n" in text
     assert "saltwm diagnose runs/two-room-lewm --data data/two-room --out work/again" in text
-    assert f"saltwm anatomy {results} salt lewm" in text
+    assert "saltwm anatomy work/again salt lewm --out work/anatomy" in text
     assert f"--out {results}\n" not in text  # there a finished evaluation would only be found finished
 
 
