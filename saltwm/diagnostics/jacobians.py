@@ -38,17 +38,20 @@ def current_state_jacobian(transition: Transition, history: Tensor, conditions: 
         return torch.func.vmap(torch.func.jacrev(next_latent))(history[:, -1], history[:, :-1], conditions)
 
 
-def state_dependence(transition: Transition, latents: Tensor, conditions: Tensor) -> Tensor:
+def state_dependence(transition: Transition, latents: Tensor, conditions: Tensor, chunk: int = 16) -> Tensor:
     """sigma_max of the Jacobian for each action sequence and state: latents [N, W, D], conditions [M, W, C] -> [M, N].
 
     Fig. 2a: a row that varies shows a Jacobian that depends on the state; the rows of an affine transition are
-    constant.
+    constant. States are taken `chunk` at a time: differentiating LeWM at the paper's size takes 100 MB for each.
     """
     sizes = check("latents", latents, "N W D", D=transition.dim, dtype="float")
     check("conditions", conditions, "M W C", W=sizes["W"], C=transition.condition_dim, dtype="float")
     exact = in_float64(transition)
     rows = []
     for actions in conditions.double():
-        jacobian = current_state_jacobian(exact, latents.double(), actions.expand(sizes["N"], -1, -1))
-        rows.append(torch.linalg.matrix_norm(jacobian, ord=2))
+        parts = [
+            torch.linalg.matrix_norm(current_state_jacobian(exact, some, actions.expand(len(some), -1, -1)), ord=2)
+            for some in latents.double().split(chunk)
+        ]
+        rows.append(torch.cat(parts))
     return torch.stack(rows)

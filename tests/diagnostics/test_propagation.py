@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from saltwm.config import TransformerConfig
+from saltwm.diagnostics import jacobians
 from saltwm.diagnostics.jacobians import current_state_jacobian, in_float64, state_dependence
 from saltwm.diagnostics.propagation import measure, phi, step_jacobian
 from saltwm.model.affine import StateAffine
@@ -177,3 +178,18 @@ def test_jacobians_of_other_transitions_depend_on_the_state(transition):
     latents, conditions = (x[:, : transition.window] for x in trajectories())
     sigma = state_dependence(transition, latents, conditions[:3])
     assert ((sigma.amax(dim=1) - sigma.amin(dim=1)) / sigma.mean(dim=1)).min() > 1e-2
+
+
+def test_jacobians_are_taken_a_few_states_at_a_time_and_come_out_the_same(monkeypatch):
+    """Differentiating all states at once needs memory for all of them."""
+    transition, sizes = transformer(), []
+    latents, conditions = (x[:, : transition.window] for x in trajectories(n=37))
+    at_once = state_dependence(transition, latents, conditions[:2], chunk=37)
+
+    def counted(transition, history, conditions):
+        sizes.append(len(history))
+        return current_state_jacobian(transition, history, conditions)
+
+    monkeypatch.setattr(jacobians, "current_state_jacobian", counted)
+    torch.testing.assert_close(state_dependence(transition, latents, conditions[:2]), at_once, rtol=1e-12, atol=0)
+    assert sizes == [16, 16, 5] * 2
