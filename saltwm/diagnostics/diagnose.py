@@ -15,7 +15,7 @@ from saltwm import checkpoint, durable
 from saltwm.config import at_least, read_config, write_config
 from saltwm.data.store import Dataset
 from saltwm.diagnostics.jacobians import state_dependence
-from saltwm.diagnostics.probe import cost_order, probe
+from saltwm.diagnostics.probe import cost_order, fit_and_test_episodes, probe
 from saltwm.diagnostics.propagation import Propagation, measure
 from saltwm.diagnostics.unseen import held_out, why_seen
 from saltwm.errors import MismatchError, UsageError
@@ -27,6 +27,7 @@ from saltwm.records import Decoding, Diagnosis, Probes, Training
 from saltwm.rng import stream
 
 SEED = 0
+CURVES = "metrics.jsonl"
 ACTION_SEQUENCES = 12  # Fig. 2a
 """With each of which the Jacobian is taken at every state."""
 
@@ -58,6 +59,7 @@ def diagnose_run(
     path = checkpoint.find_checkpoint(run)
     info = checkpoint.read_info(path)
     out = records_folder(results, run)
+    fit_and_test_episodes(dataset)  # refuses a dataset that is too small, before anything is measured
     warn_if_seen(info, dataset, path)
     model = checkpoint.load(path, world=dataset.world)
     trajectory_batches = [encode_trajectories(model, dataset, horizon, trajectories, batch) for batch in range(batches)]
@@ -95,21 +97,35 @@ def diagnose_run(
         seconds=training_seconds(Path(run)),
     )
     found = Diagnosed(out, diagnosis, probes, training)
-    _write(found, curves=Path(run) / "metrics.jsonl")
+    _write(found, curves=Path(run) / CURVES)
     return found
 
 
 def records_folder(results: Path, run: Path) -> Path:
-    """RESULTS/diagnostics/RUN: the run's name alone, so what is recorded of another of that name is not replaced."""
+    """RESULTS/diagnostics/RUN: the run's name alone, so what is recorded of another of that name is not replaced.
+
+    A recorded path that leads nowhere may be relative to another working directory, or the run was moved: then the
+    curves beside it say whose it is.
+    """
     folder = Path(results) / "diagnostics" / Path(os.path.abspath(run)).name
     durable.check_folder(folder)
     kinds: dict[str, type[Diagnosis] | type[Decoding]] = {"diagnosis": Diagnosis, "decoded": Decoding}
     for name, kind in kinds.items():
         path = folder / f"{name}.json"
         there = read_config(kind, path).run if path.exists() else str(run)
-        if os.path.abspath(there) != os.path.abspath(run):
+        is_elsewhere = os.path.exists(there) or not _are_its_curves(folder / CURVES, run)
+        if os.path.abspath(there) != os.path.abspath(run) and is_elsewhere:
             raise MismatchError(f"{folder}: holds the {name}.json of {there}, not of {run}; use another --out")
     return folder
+
+
+def _are_its_curves(recorded: Path, run: Path) -> bool:
+    """Whether a copy of a run's curves is of this run, now or earlier; no two trainings measure the same numbers."""
+    own = Path(run) / CURVES
+    if not (recorded.exists() and own.exists()):
+        return False
+    rows = durable.read_json_lines(recorded)
+    return bool(rows) and durable.read_json_lines(own)[: len(rows)] == rows
 
 
 def warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) -> None:
@@ -126,10 +142,10 @@ def warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) 
 def _write(found: Diagnosed, curves: Path) -> None:
     """Replace what an earlier diagnosis left, all of it; a crash leaves files missing, never those of two together."""
     durable.make_folder(found.folder)
-    for name in ("diagnosis.json", "probes.json", "training.json", "metrics.jsonl"):
+    for name in ("diagnosis.json", "probes.json", "training.json", CURVES):
         (found.folder / name).unlink(missing_ok=True)
     if curves.exists():
-        durable.write_file(found.folder / "metrics.jsonl", lambda file: shutil.copyfile(curves, file))
+        durable.write_file(found.folder / CURVES, lambda file: shutil.copyfile(curves, file))
     write_config(found.folder / "training.json", found.training)
     write_config(found.folder / "probes.json", found.probes)
     write_config(found.folder / "diagnosis.json", found.diagnosis)
@@ -217,9 +233,9 @@ def jacobian_spread(model: WorldModel, latents: torch.Tensor, conditions: torch.
 
 
 def training_seconds(run: Path) -> float | None:
-    """Wall time of all sessions of a run by its timing.jsonl, each of which counts from its own start.
+    """Wall time of all sessions of a run by its timing.jsonl, each of which counts from its own start, a row of 0.
 
-    A shipped checkpoint has no such file and says it itself.
+    A session that was killed counts to its last row. A shipped checkpoint has no such file and says it itself.
     """
     shipment = run / "shipment.json"
     if shipment.exists():

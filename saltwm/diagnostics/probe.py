@@ -11,6 +11,7 @@ from saltwm.data.store import Dataset
 from saltwm.diagnostics.unseen import held_out
 from saltwm.envs import env_class, make_env
 from saltwm.envs.base import StateField
+from saltwm.errors import UsageError
 from saltwm.model.world_model import WorldModel
 from saltwm.records import Probe
 from saltwm.rng import stream
@@ -42,11 +43,16 @@ def probe(model: WorldModel, dataset: Dataset, frames: int = 2000, seed: int = 0
 
 
 def fit_and_test_episodes(dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Episodes to fit a reader of latents on, and others that neither it nor the model has seen."""
+    """Episodes to fit a reader of latents on, and others that neither it nor the model has seen; UsageError if none."""
     unseen = held_out(dataset)
     seen = np.setdiff1d(np.arange(len(dataset.lengths)), unseen)
     if not len(seen):  # a held-out dataset: training saw none of it, and the fit takes one half
-        return unseen[::2], unseen[1::2]
+        seen, unseen = unseen[::2], unseen[1::2]
+    if not len(unseen):
+        raise UsageError(
+            f"{dataset.path}: of {len(dataset.lengths)} episode(s) none is held out to measure on besides those that "
+            "probes are fitted on; collect more, or at least 2 apart with: saltwm collect --held-out"
+        )
     return seen, unseen
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ import torch
 from saltwm import checkpoint, durable
 from saltwm.checkpoint import load
 from saltwm.config import read_config
+from saltwm.data.collect import collect
 from saltwm.diagnostics.diagnose import diagnose_run, training_seconds
 from saltwm.diagnostics.probe import cost_order, probe, r_squared, rank_correlation, ridge
-from saltwm.errors import MismatchError
+from saltwm.errors import MismatchError, UsageError
 from saltwm.records import Diagnosis, Probes, Training
 
 
@@ -100,6 +102,32 @@ def test_a_diagnosis_replaces_its_own_and_not_that_of_another_run(run, dataset, 
     assert not (found.folder / "metrics.jsonl").exists()
 
 
+def test_a_diagnosis_is_replaced_from_another_working_directory_by_its_own_run_alone(
+    run, lewm_run, dataset, tmp_path, monkeypatch
+):
+    sizes = {"horizon": 2, "trajectories": 2, "batches": 1, "frames": 20}
+    for name, source in (("mine", run), ("others", lewm_run)):
+        shutil.copytree(source, tmp_path / name / "runs" / "x")
+    monkeypatch.chdir(tmp_path / "mine")
+    diagnose_run(Path("runs/x"), dataset, tmp_path / "results", **sizes)
+    monkeypatch.chdir(tmp_path)
+    found = diagnose_run(Path("mine/runs/x"), dataset, tmp_path / "results", **sizes)
+    assert found.diagnosis.run == "mine/runs/x"
+    monkeypatch.chdir(tmp_path / "others")
+    with pytest.raises(MismatchError, match=r"holds the diagnosis\.json of mine/runs/x, not of runs/x"):
+        diagnose_run(Path("runs/x"), dataset, tmp_path / "results", **sizes)
+
+
+@pytest.mark.parametrize(("episodes", "is_held_out"), [(4, False), (1, True)])
+def test_too_few_episodes_for_a_diagnosis_are_a_usage_error(run, tmp_path, episodes, is_held_out):
+    few = collect("two-room", tmp_path / "few", episodes, image_size=16, frame_every=5, held_out=is_held_out, workers=1)
+    with pytest.raises(UsageError, match=rf"few: of {episodes} episode\(s\) none is held out .*collect more") as error:
+        diagnose_run(run, few, tmp_path / "results", horizon=2, trajectories=2, batches=1, frames=20)
+    assert "--held-out" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_diagnosis_on_episodes_that_training_saw_says_so(run, dataset, tmp_path, capsys, monkeypatch):
     sizes = {"horizon": 2, "trajectories": 2, "batches": 1, "frames": 20}
     diagnose_run(run, dataset, tmp_path, **sizes)
@@ -123,3 +151,9 @@ def test_training_time_is_added_up_over_sessions(tmp_path):
     for seconds in (2.0, 10.0, 1.0, 7.0, 3.0):
         durable.append_json_line(tmp_path / "timing.jsonl", {"step": 1, "seconds": seconds})
     assert training_seconds(tmp_path) == 10 + 7 + 3
+
+
+def test_a_session_that_starts_slowly_is_a_session_of_its_own(tmp_path):
+    for seconds in (0.0, 1.0, 90.0, 0.0, 100.0, 200.0):
+        durable.append_json_line(tmp_path / "timing.jsonl", {"step": 1, "seconds": seconds})
+    assert training_seconds(tmp_path) == 90 + 200
