@@ -42,6 +42,8 @@ class Event:
     kind: Literal["part", "done", "lost"]
     item: Any
     why: str = ""
+    hung: bool = False
+    """Whether a lost worker was stopped by us because nothing came from it; else it died."""
 
 
 class Pool(Protocol):
@@ -68,22 +70,25 @@ class _Worker:
     connection: Connection
     item: Any = None
     heard: float = 0.0
-    began: float = 0.0
+    advanced: float = 0.0
+    """When it was given its item, or reported the last part of it."""
 
 
 class Workers:
     """Up to `count` processes, started when they are needed; each builds its work by `make(*arguments)` once.
 
-    A SaltError in a worker is raised in the parent. None outlives the block, nor the parent, however that ends.
+    A worker that beats but finishes no part of its item for `part_seconds` is taken for hung; without them, it may
+    take its time. A SaltError in a worker is raised in the parent. None outlives the block, nor the parent, however
+    that ends.
     """
 
     def __init__(
-        self, count: int, make: Callable[..., Work], *arguments: Any, item_seconds: float | None = None
+        self, count: int, make: Callable[..., Work], *arguments: Any, part_seconds: float | None = None
     ) -> None:
         at_least("workers", count)
         self._count = count
         self._make = (make, arguments)
-        self._item_seconds = item_seconds
+        self._part_seconds = part_seconds
         self._workers: list[_Worker] = []
         self._looked = time.monotonic()
 
@@ -111,7 +116,7 @@ class Workers:
     def assign(self, item: Any) -> None:
         """Give an item to a worker that has none, or to a new one."""
         worker = next((worker for worker in self._workers if worker.item is None), None) or self._start()
-        worker.item, worker.began = item, time.monotonic()
+        worker.item, worker.advanced = item, time.monotonic()
         with contextlib.suppress(OSError):  # it died idle; `events` will find that and say so
             worker.connection.send(item)
 
@@ -152,6 +157,7 @@ class Workers:
             return None
         if kind == "error":
             raise error_named(values[0])(values[1])
+        worker.advanced = worker.heard
         event = Event(kind, worker.item)
         if kind == "done":
             worker.item = None
@@ -160,24 +166,26 @@ class Workers:
     def _overdue(self, worker: _Worker) -> Event | None:
         now = time.monotonic()
         if now - worker.heard > SILENCE_SECONDS:
-            return self._lose(worker, f"gave no sign of life for {SILENCE_SECONDS:g} s and was stopped")
-        if self._item_seconds and worker.item is not None and now - worker.began > self._item_seconds:
-            return self._lose(worker, f"took more than {self._item_seconds:g} s and was stopped")
+            return self._lose(worker, f"hung (no sign of life for {SILENCE_SECONDS:g} s) and was stopped", hung=True)
+        if self._part_seconds and worker.item is not None and now - worker.advanced > self._part_seconds:
+            return self._lose(
+                worker, f"hung (nothing finished for {self._part_seconds:g} s) and was stopped", hung=True
+            )
         return None
 
-    def _lose(self, worker: _Worker, why: str) -> Event:
+    def _lose(self, worker: _Worker, why: str, *, hung: bool = False) -> Event:
         worker.process.kill()
         worker.process.join()
         worker.connection.close()
         self._workers.remove(worker)
-        return Event("lost", worker.item, why)
+        return Event("lost", worker.item, why, hung)
 
     def _forgive_absence(self) -> None:
         now = time.monotonic()
         if now - self._looked > ABSENCE_SECONDS:
             for worker in self._workers:
                 worker.heard += now - self._looked
-                worker.began += now - self._looked
+                worker.advanced += now - self._looked
         self._looked = now
 
 

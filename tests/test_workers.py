@@ -28,6 +28,9 @@ def writer(folder):
             os.kill(os.getpid(), signal.SIGSTOP)
         while deed == "loop":
             time.sleep(0.1)
+        for _ in range(4 if deed == "advance" else 0):
+            report()
+            time.sleep(0.3)
         report()
         (folder / name).write_text(str(os.getpid()))
 
@@ -62,14 +65,29 @@ def test_a_dead_worker_is_named_and_another_takes_over(tmp_path):
     assert events[-1][:2] == ("done", "b")
 
 
-@pytest.mark.parametrize(("deed", "why"), [("freeze", "gave no sign of life"), ("loop", "took more than")])
+@pytest.mark.parametrize(("deed", "why"), [("freeze", "hung (no sign of life"), ("loop", "hung (nothing finished")])
 def test_a_hung_worker_is_stopped(tmp_path, monkeypatch, deed, why):
     monkeypatch.setattr(module, "SILENCE_SECONDS", 6.0 if deed == "loop" else 2.0)
-    with Workers(1, writer, tmp_path, item_seconds=60.0 if deed == "freeze" else 1.0) as pool:
+    with Workers(1, writer, tmp_path, part_seconds=60.0 if deed == "freeze" else 1.0) as pool:
         events = run(pool, [("a", deed)])
         assert [event[:2] for event in events] == [("lost", "a")]
         assert why in events[0][2]
         assert not pool.busy
+
+
+def test_a_worker_that_finishes_parts_may_take_longer_than_one_part_may(tmp_path, monkeypatch):
+    true_clock, added = time.monotonic, []
+    monkeypatch.setattr(module.time, "monotonic", lambda: true_clock() + sum(added))
+    monkeypatch.setattr(module, "SILENCE_SECONDS", 1e9)
+    monkeypatch.setattr(module, "ABSENCE_SECONDS", 1e9)
+    kinds = []
+    with Workers(1, writer, tmp_path, part_seconds=100.0) as pool:
+        pool.assign(("a", "advance"))
+        while pool.busy:
+            found = [event.kind for event in pool.events()]
+            kinds += found
+            added += [60.0] * len(found)  # as if the next part took a minute
+    assert kinds == ["part"] * 5 + ["done"]
 
 
 def test_an_absence_of_the_parent_counts_against_nobody(tmp_path, monkeypatch):

@@ -26,12 +26,14 @@ from saltwm.planning.policy import Policy
 from saltwm.progress import console, progress
 from saltwm.records import Evaluation, TaskSet
 from saltwm.statistics import wilson
-from saltwm.workers import Pool, Workers
+from saltwm.workers import Event, Pool, Workers
 
 RETRIES = 2
 """How often a chunk is tried again after its worker was lost."""
-CHUNK_SECONDS = 3600.0
-"""A chunk that takes longer is taken for hung; at the paper's sizes LeWM takes minutes for one on a CPU."""
+PLAN_SECONDS = 3600.0
+"""A worker that finishes no plan for its tasks for so long is taken for hung; a large LeWM needs minutes on a CPU."""
+CHUNK_SECONDS = 6 * PLAN_SECONDS
+"""The same for all of a chunk, where plans are not reported (on Ray); an episode of `long` has six."""
 SECONDS_FILE = "seconds"
 """Beside the chunks: the wall time that they took so far."""
 _PATHS = ("tasks_file", "checkpoint", "dataset")
@@ -39,7 +41,7 @@ _PATHS = ("tasks_file", "checkpoint", "dataset")
 
 def evaluation_workers(count: int) -> Workers:
     """Processes for `evaluate`, to be shared by all cells of a suite: each imports torch once."""
-    return Workers(count, chunk_writer, item_seconds=CHUNK_SECONDS)
+    return Workers(count, chunk_writer, part_seconds=PLAN_SECONDS)
 
 
 def evaluate(job: Job, out: Path, pool: Pool, *, pictures: int = 4) -> Evaluation:
@@ -129,7 +131,7 @@ def _run_chunks(job: Job, count: int, directory: Path, pool: Pool) -> list[Outco
                     advance(sizes[start])
                 elif event.kind == "lost":
                     losses[start] += 1
-                    _say_loss(start, losses[start], event.why)
+                    _say_loss(start, losses[start], event)
                     todo.append(start)
     return [outcome for file in files.values() for outcome in read_chunk(file)]
 
@@ -157,10 +159,11 @@ def _read_seconds(directory: Path) -> float:
     return seconds
 
 
-def _say_loss(start: int, losses: int, why: str) -> None:
+def _say_loss(start: int, losses: int, lost: Event) -> None:
     if losses > RETRIES:
-        raise SaltError(f"tasks {start}...: their worker {why}, {losses} times in a row; is memory short?")
-    console.print(f"a worker {why}; its tasks are tried again", highlight=False, soft_wrap=True)
+        hint = "go on with fewer --workers if the machine is busy" if lost.hung else "is memory short?"
+        raise SaltError(f"tasks {start}...: their worker {lost.why}, {losses} times in a row; {hint}")
+    console.print(f"a worker {lost.why}; its tasks are tried again", highlight=False, soft_wrap=True)
 
 
 # --- results ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from saltwm.data.store import Dataset
 from saltwm.envs import make_env
 from saltwm.envs.base import PlanningEnv
 from saltwm.errors import DamagedError, MismatchError, UsageError
-from saltwm.evaluation.rollout import Look, Outcome, drawn, run_tasks, stored
+from saltwm.evaluation.rollout import Look, Outcome, drawn, rounds_reported, run_tasks, stored
 from saltwm.planning.policy import Policy, RandomPolicy
 from saltwm.records import EpisodeRecord, TaskSet, read_cell, read_tasks
 from saltwm.workers import Report, Work
@@ -49,12 +49,16 @@ class Job:
 
 
 def chunk_writer() -> Work:
-    """In a worker: what runs one chunk of a job and writes its outcomes. The last job's model stays loaded."""
+    """In a worker: what runs one chunk of a job and writes its outcomes. The last job's model stays loaded.
+
+    Each round of plans is a part of the chunk.
+    """
     prepared = functools.lru_cache(maxsize=1)(prepare)
 
     def work(item: tuple[Job, int, Path], report: Report) -> None:
         job, start, file = item
-        durable.write_json(file, prepared(job)(start))
+        with rounds_reported(report):
+            durable.write_json(file, prepared(job)(start))
 
     return work
 

@@ -114,7 +114,7 @@ class RayWorkers:
         asked = {actor.answer: actor for actor in self._actors if actor.answer is not None}
         answered, _ = self._ray.wait(list(asked), timeout=seconds)
         found = [self._hear(asked[answer]) for answer in answered]
-        found += [self._lose(actor, self._overtime()) for actor in list(self._actors) if self._is_late(actor)]
+        found += [self._stop(actor) for actor in list(self._actors) if self._is_late(actor)]
         return [event for event in found if event is not None]
 
     # --- one process -----------------------------------------------------------------------------------------------
@@ -170,13 +170,13 @@ class RayWorkers:
         # Who is idle on a dead node would cost a chunk its retries, one after the other.
         for idle in [other for other in self._actors if other.answer is None]:
             idle.answer = idle.handle.introduce.remote()
-        return None if actor.item is None else Event("lost", actor.item, why)
+        return None if actor.item is None else Event("lost", actor.item, why, hung=error is None)
 
     def _is_late(self, actor: _Actor) -> bool:
         return actor.item is not None and time.monotonic() - actor.began > self._item_seconds
 
-    def _overtime(self) -> str:
-        return f"took more than {self._item_seconds:g} s and was stopped"
+    def _stop(self, actor: _Actor) -> Event | None:
+        return self._lose(actor, f"on {actor.node} hung (not done after {self._item_seconds:g} s) and was stopped")
 
     def _put_files(self, job: "Job") -> dict[str, Any]:
         """{name: ref to its bytes}: the files that the job names, in the cluster's memory until the next job's."""

@@ -1,6 +1,8 @@
 """Acting on tasks: plan for all of them together, execute each in turn, look again, until reached or out of budget."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,6 +68,22 @@ def stored(dataset: Dataset, goal_offset_steps: int) -> Look:
     return look
 
 
+_report_round: ContextVar[Callable[[], None] | None] = ContextVar("report_round", default=None)
+
+
+@contextlib.contextmanager
+def rounds_reported(report: Callable[[], None]) -> Iterator[None]:
+    """In this block `run_tasks` calls report() whenever it has planned for all its tasks and carried that out.
+
+    Around the call and not an argument of it: who waits for the tasks is not the concern of who runs them.
+    """
+    token = _report_round.set(report)
+    try:
+        yield
+    finally:
+        _report_round.reset(token)
+
+
 def run_tasks(
     env: PlanningEnv,
     protocol: ProtocolConfig,
@@ -78,7 +96,7 @@ def run_tasks(
 
     `look` shows starts and goals, `drawn(env)` by default; what follows a start is rendered.
     """
-    look = look or drawn(env)
+    look, report = look or drawn(env), _report_round.get()
     attempts = [_begin(env, protocol, task, look) for task in tasks]
     while active := [attempt for attempt in attempts if attempt.reason is None]:
         view = _view(active, policy.window, frameskip, env.action_dim)
@@ -86,6 +104,8 @@ def run_tasks(
         _require_usable(policy, decision, len(active), env.action_dim, frameskip)
         for number, attempt in enumerate(active):
             _execute(env, protocol, attempt, decision, number, frameskip if policy.window > 1 else None)
+        if report is not None:
+            report()
     return [_outcome(attempt) for attempt in attempts]
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import shutil
 import signal
 import threading
@@ -16,11 +17,12 @@ from saltwm.checkpoint import FORMAT, CheckpointInfo, RunInfo
 from saltwm.config import CEMConfig, EncoderConfig, GaussNewtonConfig, ModelConfig, RunConfig, TrainConfig
 from saltwm.errors import DamagedError, MismatchError, SaltError, UsageError
 from saltwm.evaluation import cell as cells
-from saltwm.evaluation.chunks import read_outcomes
+from saltwm.evaluation.chunks import chunk_writer, read_chunk, read_outcomes
 from saltwm.evaluation.evaluate import Request, evaluate_policy, evaluate_run, make_job
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.policy import Decision
 from saltwm.records import read_cell, read_cells, read_tasks
+from saltwm.workers import Event
 
 FAST = CEMConfig(candidates=12, iterations=2, elites=4)
 
@@ -143,12 +145,29 @@ def test_a_killed_worker_costs_a_retry_and_changes_nothing(undisturbed, run, dat
     assert records(tmp_path) == records(undisturbed)
 
 
-def test_a_chunk_that_keeps_killing_its_worker_ends_the_evaluation(capsys):
+@pytest.mark.parametrize(
+    ("lost", "hint"),
+    [
+        (Event("lost", None, "died (signal SIGKILL)"), "is memory short?"),
+        (
+            Event("lost", None, "hung (nothing finished for 9 s) and was stopped", hung=True),
+            "go on with fewer --workers",
+        ),
+    ],
+)
+def test_a_chunk_that_keeps_losing_its_worker_ends_the_evaluation(capsys, lost, hint):
     for losses in range(1, cells.RETRIES + 1):
-        cells._say_loss(5, losses, "died (signal SIGKILL)")
+        cells._say_loss(5, losses, lost)
     assert capsys.readouterr().err.count("tried again") == cells.RETRIES
-    with pytest.raises(SaltError, match=r"tasks 5.*is memory short"):
-        cells._say_loss(5, cells.RETRIES + 1, "died (signal SIGKILL)")
+    with pytest.raises(SaltError, match=re.escape(f"tasks 5...: their worker {lost.why}, 3 times in a row; {hint}")):
+        cells._say_loss(5, cells.RETRIES + 1, lost)
+
+
+def test_a_worker_tells_of_each_round_of_plans(undisturbed, run, dataset, tmp_path):
+    job, _ = make_job(request(run), dataset, undisturbed)
+    reports = []
+    chunk_writer()((job, 0, tmp_path / "chunk.json"), lambda: reports.append(1))
+    assert len(reports) == max(len(outcome.record.plans) for outcome in read_chunk(tmp_path / "chunk.json")) > 1
 
 
 def test_recorded_actions_come_back_with_their_episodes_and_damage_is_told(undisturbed, tmp_path):
