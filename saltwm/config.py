@@ -21,6 +21,7 @@ ModelName = Literal["salt", "lewm"]
 ObjectiveName = Literal["rollout", "one-step"]
 Variant = Literal["paper", "clean"]
 ProtocolName = Literal["paper", "clean", "long"]
+PrecisionName = Literal["32-true", "64-true", "bf16-mixed"]
 RenderQuality = Literal["fast", "soft", "full"]
 
 
@@ -176,8 +177,8 @@ class TrainConfig:
     """Steps between two checkpoints."""
     keep: int = 2
     """Newest checkpoints kept; the best by validation rollout error is kept besides."""
-    precision: str = "32-true"
-    """Fabric precision: 32-true, bf16-mixed, ..."""
+    precision: PrecisionName = "32-true"
+    """In Fabric's words, of which the others cannot train these models: docs/training.md says why."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, distributed
 
+from saltwm.config import PrecisionName
 from saltwm.errors import NonFiniteError, SaltError, Stopped, UsageError
 from saltwm.workers import environment, signals_held
 
@@ -52,7 +53,7 @@ class LostProcessError(SaltError):
     """A training process died or stopped answering; the others ended."""
 
 
-def make_fabric(wanted: Devices, precision: str) -> "Fabric":
+def make_fabric(wanted: Devices, precision: PrecisionName) -> "Fabric":
     """Fabric before its launch: it knows its rank, nothing else has happened yet."""
     from lightning_fabric import Fabric
     from lightning_fabric.strategies import DDPStrategy
@@ -74,7 +75,7 @@ def make_fabric(wanted: Devices, precision: str) -> "Fabric":
             devices=devices.devices,
             strategy=strategy,
             num_nodes=devices.num_nodes,
-            precision=precision,  # type: ignore[arg-type]
+            precision=precision,
         )
     except (ValueError, RuntimeError) as error:  # an unknown word, or an accelerator that this machine lacks
         raise UsageError(f"cannot train there: {str(error).splitlines()[0]}; see: saltwm doctor") from error

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from saltwm import durable
-from saltwm.config import ObjectiveName, RunConfig, to_plain
+from saltwm.config import ModelName, ObjectiveName, RunConfig, to_plain
 from saltwm.data.windows import Windows
 from saltwm.errors import NonFiniteError, UsageError
 from saltwm.model.affine import StateAffine
@@ -27,6 +27,12 @@ from saltwm.watch import METRICS_FILE, TIMING_FILE, Row, read_rows, sickness
 
 ACTIONS_MEASURED = 8
 """Action blocks whose A(c) is decomposed at each measurement: each costs as much as a forward pass of a few frames."""
+
+AS_ON_OTHERS: dict[ModelName, str] = {
+    "salt": "summed in another order, so equal up to rounding",
+    "lewm": "but each process draws dropout masks of its own, so alike in distribution only",
+}
+"""What the same batches give on another number of processes."""
 
 TrackerName = Literal["tensorboard", "wandb"]
 Tracker = Callable[[int, dict[str, float]], None]
@@ -89,14 +95,14 @@ def require_finite(step: int, values: dict[str, float]) -> None:
 class Journal:
     """The run's curves and speed: written by one process, cut back to the checkpoint that a resumed run starts from."""
 
-    def __init__(self, run: Path, done: int, processes: int, trackers: list[Tracker]) -> None:
+    def __init__(self, run: Path, model: ModelName, done: int, processes: int, trackers: list[Tracker]) -> None:
         self._metrics, self._timing = run / METRICS_FILE, run / TIMING_FILE
         _keep_rows(self._metrics, lambda row: row["step"] <= done)
         before = _keep_rows(self._timing, lambda row: True)
         if before and before[-1]["processes"] != processes:
             console.print(
-                f"resuming on {processes} process(es) what {before[-1]['processes']} began: "
-                "the same batches, summed in another order, so equal up to rounding",
+                f"resuming on {processes} process(es) what {before[-1]['processes']} began: the same batches, "
+                f"{AS_ON_OTHERS[model]}",
                 soft_wrap=True,
             )
         self._processes = processes
@@ -112,6 +118,11 @@ class Journal:
         if sick and not self._warned:
             self._warned = True
             console.print(f"warning: step {step}: {sick}. A larger --lambda or batch spreads them.", soft_wrap=True)
+
+    def started(self, step: int) -> None:
+        """Append where this session starts; its clock does at 0, by which sessions are told apart."""
+        standing = dict.fromkeys(("seconds", "frames_per_second", "waited_fraction", "seconds_left"), 0.0)
+        durable.append_json_line(self._timing, {"step": step, "processes": self._processes, **standing})
 
     def timed(self, step: int, speed: dict[str, float]) -> None:
         """Append how fast it goes."""

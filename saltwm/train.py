@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from saltwm import checkpoint, durable
 from saltwm.checkpoint import CheckpointInfo, RunInfo
-from saltwm.config import ObjectiveConfig, RunConfig, at_least
+from saltwm.config import ObjectiveConfig, PrecisionName, RunConfig, at_least, one_of
 from saltwm.data.store import Dataset
 from saltwm.data.windows import Batch, Windows, batches
 from saltwm.devices import Devices, gather_batch, largest_over_processes, make_fabric, mean_over_processes, together
@@ -121,13 +121,15 @@ def _train(
     done = _resume(fabric, out, learner.model, optimizer, names)  # after the setup, which may change precision
 
     is_main = fabric.global_rank == 0
-    journal = Journal(out, done, fabric.world_size, trackers) if is_main else None
+    journal = Journal(out, config.model.model, done, fabric.world_size, trackers) if is_main else None
     loader = batches(
         windows, options.seed, done, total_steps, options.batch_size, fabric.global_rank, fabric.world_size
     )
     saved = out / "checkpoints" / checkpoint.directory_name(done)
     metrics: dict[str, float] = {}
     watch = Stopwatch()
+    if journal and done < total_steps:
+        journal.started(done)
     with _finish_the_step() as stop, progress(f"train {out.name}", total_steps, done) as advance:
         for step, batch in loader:
             stepped = take_step(fabric, wrapped, optimizer, batch, config, step, total_steps)
@@ -143,13 +145,14 @@ def _train(
                 require_finite(done, metrics)
             if journal and is_measure:
                 journal.measured(done, metrics)
-                journal.timed(done, watch.speed(total_steps - done, loader.waited))
             if journal and (is_save or stopping):
                 journal.sync()
                 # What a stop saves is not measured: a run that was stopped must end with the same metrics.
                 saved = _save(
                     out, config, dataset, done, metrics if is_measure else {}, learner.model, optimizer, names
                 )
+            if journal and (is_measure or stopping):
+                journal.timed(done, watch.speed(total_steps - done, loader.waited))
             advance(1, _note(stepped.scalars["loss"], metrics))
             if stopping:
                 message = f"stopped at step {done} of {total_steps}, saved; the same command goes on"
@@ -233,6 +236,7 @@ def check_options(config: RunConfig) -> None:
     for limits, least in ((at_least_one, 1), (not_negative, 0)):
         for option, value in limits.items():
             at_least(option, value, least)
+    one_of("--precision", options.precision, get_args(PrecisionName))
     for option, rate in (("--learning-rate", options.learning_rate), ("--epochs", options.epochs)):
         if not 0 < rate < math.inf:
             raise UsageError(f"{option} {rate}: must be more than 0 and finite")
@@ -257,7 +261,7 @@ def make_optimizer(learner: Learner, config: RunConfig) -> torch.optim.Optimizer
         learner.parameters(),
         lr=config.train.learning_rate,
         weight_decay=config.train.weight_decay,
-        fused=config.train.precision != "16-mixed",  # a third of the time; Fabric cannot unscale and clip it in float16
+        fused=True,  # a third of the time
     )
 
 

@@ -129,8 +129,9 @@ def render(files: RunFiles, width: int) -> RenderableType:
 def headline(files: RunFiles) -> str:
     """Name, step, speed and time left."""
     words = [f"{files.name}: step {files.metrics[-1]['step']} of {files.total_steps}"]
-    if files.timing:
-        now = files.timing[-1]
+    going = [row for row in files.timing if row["frames_per_second"]]  # the row that starts a session has no speed
+    if going:
+        now = going[-1]
         words.append(f"{now['frames_per_second']:.0f} frames/s on {now['processes']} process(es)")
         words.append(f"{now['waited_fraction']:.1%} waiting for data")
         words.append("finished" if files.is_finished else f"{_clock(now['seconds_left'])} left when last measured")

@@ -6,6 +6,7 @@ import io
 import itertools
 import math
 import shutil
+import signal
 import sys
 import threading
 from types import SimpleNamespace
@@ -17,18 +18,20 @@ from rich.console import Console
 from trainers import result_bytes
 
 from saltwm import checkpoint, durable
+from saltwm.cli import main
 from saltwm.cli.learning import Train
 from saltwm.config import CEMConfig, EncoderConfig, RunConfig
 from saltwm.data.collect import collect
-from saltwm.errors import DamagedError, MismatchError, NonFiniteError, UsageError
-from saltwm.monitors import validate
+from saltwm.diagnostics.diagnose import training_seconds
+from saltwm.errors import DamagedError, MismatchError, NonFiniteError, Stopped, UsageError
+from saltwm.monitors import Journal, validate
 from saltwm.objective import training_loss
 from saltwm.planning.cem import cem
 from saltwm.planning.costs import Situation, terminal_cost
 from saltwm.presets import PRESETS, run_config
 from saltwm.rng import torch_stream
 from saltwm.train import build_model, count_steps, learning_rate, make_windows, train
-from saltwm.watch import PANELS, Canvas, read_files, render, save_picture, watch
+from saltwm.watch import PANELS, Canvas, headline, read_files, render, save_picture, watch
 
 
 def change(config, **train_options):
@@ -178,6 +181,19 @@ def test_a_value_that_no_run_can_have_is_refused_before_anything_is_written(data
     assert not verb.out.exists()
 
 
+@pytest.mark.parametrize("precision", ["bf16-true", "16-true", "16-mixed", "transformer-engine"])
+def test_a_precision_in_which_nothing_trains_is_refused_before_anything_is_written(
+    tiny, dataset, tmp_path, capsys, precision
+):
+    with pytest.raises(UsageError, match=rf"unknown --precision '{precision}'.*known: 32-true, 64-true, bf16-mixed"):
+        train(change(tiny, precision=precision), dataset, tmp_path / "run")
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(dataset.path), "--out", str(tmp_path / "run"), "--precision", precision])
+    assert ended.value.code == 2
+    assert "Invalid choice" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_nothing_held_out_is_refused_before_anything_is_written(tiny, dataset, tmp_path):
     with pytest.raises(UsageError, match="no window is held out"):
         train(change(tiny, validation_fraction=0.0), dataset, tmp_path / "run")
@@ -241,6 +257,47 @@ def test_metrics_hold_no_clock_and_timing_holds_the_speed(run):
     assert timing[-1]["frames_per_second"] > 0
     assert 0 <= timing[-1]["waited_fraction"] < 1
     assert timing[-1]["seconds_left"] == 0
+
+
+def test_the_clock_of_a_session_starts_with_a_row_of_zero_and_stops_with_one(tiny, dataset, tmp_path, monkeypatch):
+    """Or a session whose first measurement comes later than the last of the one before would not be told from it."""
+    config, out = change(tiny, validate_every=6, save_every=6), tmp_path / "run"
+    original, steps = torch.optim.AdamW.step, itertools.count(1)
+
+    def step(self, *args, **kwargs):
+        if next(steps) == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return original(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.optim.AdamW, "step", step)
+        with pytest.raises(Stopped, match="stopped at step 3 of 6"):
+            train(config, dataset, out)
+    for _ in range(2):  # the second time nothing is left to do, which is no session
+        train(config, dataset, out)
+    rows = durable.read_json_lines(out / "timing.jsonl")
+    assert [row["step"] for row in rows] == [0, 1, 3, 3, 6]
+    assert [index for index, row in enumerate(rows) if row["seconds"] == 0] == [0, 3]
+    assert training_seconds(out) == rows[2]["seconds"] + rows[4]["seconds"]
+
+
+def test_a_session_that_has_only_started_shows_the_speed_of_the_last(run, tmp_path):
+    path = shutil.copytree(run, tmp_path / run.name)
+    before = headline(read_files(path))
+    assert "frames/s" in before
+    Journal(path, "salt", 6, 1, []).started(6)
+    assert headline(read_files(path)) == before
+
+
+@pytest.mark.parametrize(("model", "said"), [("salt", "equal up to rounding"), ("lewm", "alike in distribution only")])
+def test_a_run_that_other_processes_go_on_with_says_how_alike_it_will_be(run, tmp_path, capsys, model, said):
+    path = shutil.copytree(run, tmp_path / "run")
+    Journal(path, model, 6, 1, [])
+    assert capsys.readouterr().err == ""
+    Journal(path, model, 6, 2, [])
+    told = capsys.readouterr().err
+    assert told.startswith("resuming on 2 process(es) what 1 began: the same batches, ")
+    assert told.endswith(f"{said}\n")
 
 
 def test_sigma_max_is_the_largest_singular_value_of_the_matrices_that_planning_multiplies(tiny, dataset):

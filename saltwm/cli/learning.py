@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from saltwm.cli.printing import RESULTS, Maybe, Switch, command_line, show
-from saltwm.config import ModelName, ObjectiveName, RunConfig
+from saltwm.config import ModelName, ObjectiveName, PrecisionName, RunConfig
 from saltwm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Train:
     """Seed of weights, batches and projections."""
     split: Maybe[Literal["episode", "window"]] = None
     """Hold out whole episodes, or windows as the paper."""
-    precision: Maybe[str] = None
-    """Fabric precision: 32-true, bf16-mixed, ..."""
+    precision: Maybe[PrecisionName] = None
+    """Of weights and products; bf16-mixed lowers products alone."""
     validate_every: Maybe[int] = None
     """Steps between two measurements."""
     save_every: Maybe[int] = None
