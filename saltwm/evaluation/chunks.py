@@ -19,7 +19,7 @@ from saltwm.data.store import Dataset
 from saltwm.envs import make_env
 from saltwm.envs.base import PlanningEnv
 from saltwm.errors import DamagedError, MismatchError, UsageError
-from saltwm.evaluation.rollout import Look, Outcome, drawn, rounds_reported, run_tasks, stored
+from saltwm.evaluation.rollout import Look, Outcome, drawn, run_tasks, stored
 from saltwm.planning.policy import Policy, RandomPolicy
 from saltwm.records import EpisodeRecord, TaskSet, read_cell, read_tasks
 from saltwm.workers import Report, Work
@@ -57,21 +57,20 @@ def chunk_writer() -> Work:
 
     def work(item: tuple[Job, int, Path], report: Report) -> None:
         job, start, file = item
-        with rounds_reported(report):
-            durable.write_json(file, prepared(job)(start))
+        durable.write_json(file, prepared(job)(start, report))
 
     return work
 
 
-def prepare(job: Job) -> Callable[[int], list[dict[str, Any]]]:
+def prepare(job: Job) -> Callable[[int, Report | None], list[dict[str, Any]]]:
     """Read all that the job needs; the result runs the chunk from a given task on and gives its outcomes as JSON."""
     tasks = read_own_tasks(job)
     env, look = surroundings(job, tasks)
     policy = _make_policy(job, tasks, env)
 
-    def run_chunk(start: int) -> list[dict[str, Any]]:
+    def run_chunk(start: int, report: Report | None) -> list[dict[str, Any]]:
         chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
-        outcomes = run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look)
+        outcomes = run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look, report)
         return [_plain(outcome) for outcome in outcomes]
 
     return run_chunk

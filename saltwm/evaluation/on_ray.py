@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from saltwm import durable
 from saltwm.config import at_least, from_plain, to_plain
 from saltwm.errors import MismatchError, SaltError, UsageError
-from saltwm.workers import ONE_THREAD, Event, error_named
+from saltwm.workers import ONE_THREAD, Event, Report, error_named
 
 if TYPE_CHECKING:  # not at run time: a node sets its number of threads before it imports NumPy
     from saltwm.evaluation.chunks import Job
@@ -241,7 +241,7 @@ class ChunkActor:
     def __init__(self) -> None:
         os.environ.update(ONE_THREAD)
         self._job: dict[str, Any] | None = None
-        self._run: Callable[[int], list[dict[str, Any]]]
+        self._run: Callable[[int, Report | None], list[dict[str, Any]]]
 
     def introduce(self) -> dict[str, Any]:
         """Where this is and what it runs."""
@@ -255,12 +255,12 @@ class ChunkActor:
             if job != self._job:
                 self._run = _prepare(job, files)
                 self._job = job
-            return {"outcomes": self._run(start)}
+            return {"outcomes": self._run(start, None)}
         except SaltError as error:
             return {"error": type(error).__name__, "message": str(error)}
 
 
-def _prepare(plain: dict[str, Any], files: dict[str, Any]) -> Callable[[int], list[dict[str, Any]]]:
+def _prepare(plain: dict[str, Any], files: dict[str, Any]) -> Callable[[int, Report | None], list[dict[str, Any]]]:
     """Read the job from files that are here only as long as that takes."""
     import ray
 

@@ -1,8 +1,6 @@
 """Acting on tasks: plan for all of them together, execute each in turn, look again, until reached or out of budget."""
 
-import contextlib
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,22 +66,6 @@ def stored(dataset: Dataset, goal_offset_steps: int) -> Look:
     return look
 
 
-_report_round: ContextVar[Callable[[], None] | None] = ContextVar("report_round", default=None)
-
-
-@contextlib.contextmanager
-def rounds_reported(report: Callable[[], None]) -> Iterator[None]:
-    """In this block `run_tasks` calls report() whenever it has planned for all its tasks and carried that out.
-
-    Around the call and not an argument of it: who waits for the tasks is not the concern of who runs them.
-    """
-    token = _report_round.set(report)
-    try:
-        yield
-    finally:
-        _report_round.reset(token)
-
-
 def run_tasks(
     env: PlanningEnv,
     protocol: ProtocolConfig,
@@ -91,12 +73,14 @@ def run_tasks(
     policy: Policy,
     frameskip: int,
     look: Look | None = None,
+    report: Callable[[], None] | None = None,
 ) -> list[Outcome]:
     """One outcome per task, in order; each depends on its task, the protocol and the policy alone.
 
-    `look` shows starts and goals, `drawn(env)` by default; what follows a start is rendered.
+    `look` shows starts and goals, `drawn(env)` by default; what follows a start is rendered. `report` is called after
+    each round of plans, for whoever waits.
     """
-    look, report = look or drawn(env), _report_round.get()
+    look = look or drawn(env)
     attempts = [_begin(env, protocol, task, look) for task in tasks]
     while active := [attempt for attempt in attempts if attempt.reason is None]:
         view = _view(active, policy.window, frameskip, env.action_dim)
