@@ -25,9 +25,9 @@ from saltwm.objective import effective_rank
 from saltwm.progress import console
 from saltwm.records import Decoding, Diagnosis, Probes, Training
 from saltwm.rng import stream
+from saltwm.watch import METRICS_FILE
 
 SEED = 0
-CURVES = "metrics.jsonl"
 ACTION_SEQUENCES = 12  # Fig. 2a
 """With each of which the Jacobian is taken at every state."""
 
@@ -97,7 +97,7 @@ def diagnose_run(
         seconds=training_seconds(Path(run)),
     )
     found = Diagnosed(out, diagnosis, probes, training)
-    _write(found, curves=Path(run) / CURVES)
+    _write(found, curves=Path(run) / METRICS_FILE)
     return found
 
 
@@ -113,7 +113,7 @@ def records_folder(results: Path, run: Path) -> Path:
     for name, kind in kinds.items():
         path = folder / f"{name}.json"
         there = read_config(kind, path).run if path.exists() else str(run)
-        is_elsewhere = os.path.exists(there) or not _are_its_curves(folder / CURVES, run)
+        is_elsewhere = os.path.exists(there) or not _are_its_curves(folder / METRICS_FILE, run)
         if os.path.abspath(there) != os.path.abspath(run) and is_elsewhere:
             raise MismatchError(f"{folder}: holds the {name}.json of {there}, not of {run}; use another --out")
     return folder
@@ -121,7 +121,7 @@ def records_folder(results: Path, run: Path) -> Path:
 
 def _are_its_curves(recorded: Path, run: Path) -> bool:
     """Whether a copy of a run's curves is of this run, now or earlier; no two trainings measure the same numbers."""
-    own = Path(run) / CURVES
+    own = Path(run) / METRICS_FILE
     if not (recorded.exists() and own.exists()):
         return False
     rows = durable.read_json_lines(recorded)
@@ -142,10 +142,10 @@ def warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) 
 def _write(found: Diagnosed, curves: Path) -> None:
     """Replace what an earlier diagnosis left, all of it; a crash leaves files missing, never those of two together."""
     durable.make_folder(found.folder)
-    for name in ("diagnosis.json", "probes.json", "training.json", CURVES):
+    for name in ("diagnosis.json", "probes.json", "training.json", METRICS_FILE):
         (found.folder / name).unlink(missing_ok=True)
     if curves.exists():
-        durable.write_file(found.folder / CURVES, lambda file: shutil.copyfile(curves, file))
+        durable.write_file(found.folder / METRICS_FILE, lambda file: shutil.copyfile(curves, file))
     write_config(found.folder / "training.json", found.training)
     write_config(found.folder / "probes.json", found.probes)
     write_config(found.folder / "diagnosis.json", found.diagnosis)
