@@ -26,7 +26,6 @@ _WHERE = {
     "run_config": "saltwm.presets",
     "sigreg": "saltwm.objective",
     "terminal_cost": "saltwm.planning.costs",
-    "train": "saltwm.train",
 }
 _MODULES = {"propagation": "saltwm.diagnostics.propagation"}
 
@@ -51,7 +50,6 @@ __all__ = [
     "run_config",
     "sigreg",
     "terminal_cost",
-    "train",
 ]
 
 if TYPE_CHECKING:
@@ -74,7 +72,6 @@ if TYPE_CHECKING:
     from saltwm.planning.costs import terminal_cost
     from saltwm.planning.gauss_newton import gauss_newton
     from saltwm.presets import run_config
-    from saltwm.train import train
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,8 @@
 import dataclasses
 import subprocess
 import sys
+import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import saltwm
 from saltwm.config import (
     LATER,
     PROTOCOLS,
@@ -168,3 +171,14 @@ def test_only_a_field_that_was_added_later_may_be_absent_from_a_file():
     assert from_plain(Grown, to_plain(Grown(1, 5, 2)), "here") == Grown(1, 5, 2)
     with pytest.raises(DamagedError, match="here: other is missing"):
         from_plain(Grown, {"old": 1}, "here")
+
+
+def test_a_public_name_means_the_same_before_and_after_its_module_is_imported():
+    """A name that is also a module of the package would be the module from its first use on."""
+    modules = {"propagation"}
+    for name in saltwm.__all__:
+        first, second = getattr(saltwm, name), getattr(saltwm, name)
+        assert first is second, name
+        assert isinstance(first, types.ModuleType) == (name in modules), name
+    for path in Path(saltwm.__path__[0]).iterdir():
+        assert path.stem not in saltwm.__all__, path
