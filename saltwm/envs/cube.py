@@ -173,8 +173,7 @@ class Oracle:
 class Clumsy(Oracle):
     """The oracle, in half of its episodes mistaken about where cubes are: it closes its hand beside them, drops them.
 
-    The oracle's grasps never miss, and a model that saw no miss believes in every lift it plans. The other half of
-    the episodes is the oracle's own, number by number, to the bit.
+    The oracle itself hardly ever misses. The other half of the episodes is its own, number by number, to the bit.
     """
 
     share = 0.5
