@@ -145,19 +145,30 @@ def method_key(evaluation: Evaluation) -> tuple[str, str, str]:
 
 def comparisons(cells: Iterable[Cell], seed: int = 0) -> list[Comparison]:
     """Every pair of methods that met the same task sets, seeds pooled; SALT stands before LeWM, LeWM before random."""
-    contests: dict[tuple[str, str, int], dict[tuple[str, ...], list[Cell]]] = {}
-    for cell in cells:
-        e = cell.evaluation
-        methods = contests.setdefault((e.environment, e.protocol, e.horizon_blocks), {})
-        methods.setdefault(method_key(e), []).append(cell)
     found = []
-    for contest in sorted(contests):
-        for a, b in itertools.combinations(sorted(contests[contest].values(), key=_place), 2):
-            shared = {c.evaluation.tasks_sha256 for c in a} & {c.evaluation.tasks_sha256 for c in b}
-            if shared:
-                in_a, in_b = ([c for c in side if c.evaluation.tasks_sha256 in shared] for side in (a, b))
+    for _, methods in sorted(by_contest(cells).items()):
+        for a, b in itertools.combinations(sorted(methods, key=_place), 2):
+            in_a, in_b = on_shared_tasks(a, b)
+            if in_a:
                 found.append(compare(in_a, in_b, seed))
     return found
+
+
+def by_contest(cells: Iterable[Cell]) -> dict[tuple[str, str, int], list[list[Cell]]]:
+    """Who met whom: by environment, protocol and horizon, the cells of each method, apart by weights and planner."""
+    found: dict[tuple[str, str, int], dict[tuple[str, str, str], list[Cell]]] = {}
+    for cell in cells:
+        e = cell.evaluation
+        methods = found.setdefault((e.environment, e.protocol, e.horizon_blocks), {})
+        methods.setdefault(method_key(e), []).append(cell)
+    return {contest: list(methods.values()) for contest, methods in found.items()}
+
+
+def on_shared_tasks(a: Sequence[Cell], b: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """The cells of both sides on task sets that both met."""
+    shared = {c.evaluation.tasks_sha256 for c in a} & {c.evaluation.tasks_sha256 for c in b}
+    in_a, in_b = ([c for c in side if c.evaluation.tasks_sha256 in shared] for side in (a, b))
+    return in_a, in_b
 
 
 def write_comparisons(results: Path, seed: int = 0) -> list[Comparison]:

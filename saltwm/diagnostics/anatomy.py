@@ -26,7 +26,7 @@ from saltwm.records import (
     read_cells,
     read_tasks,
 )
-from saltwm.statistics import compare, method_key, wilson
+from saltwm.statistics import by_contest, compare, on_shared_tasks, wilson
 
 
 def anatomy(episodes: Sequence[EpisodeRecord], kinds: Sequence[str] = ()) -> Anatomy:
@@ -43,7 +43,7 @@ def anatomy(episodes: Sequence[EpisodeRecord], kinds: Sequence[str] = ()) -> Ana
 
 
 def _by_task(episodes: Sequence[EpisodeRecord], kinds: Sequence[str]) -> tuple[KindOfTask, ...]:
-    if len(set(kinds)) < 2:
+    if not any(kinds):  # an environment whose tasks are all alike
         return ()
     outcomes: dict[str, list[bool]] = {kind: [] for kind in sorted(set(kinds))}
     for kind, episode in zip(kinds, episodes, strict=True):
@@ -73,15 +73,14 @@ def pair_up(results: Path, a: str, b: str) -> list[PairedAnatomy]:
         raise UsageError(f"{results}: no evaluations; make some with: saltwm evaluate RUN --data DATA --out {results}")
     if a == b:
         raise UsageError(f"{a} against itself: name two methods, or two evaluations, in {results}")
-    side_a, side_b = (_by_contest(_named(cells, name, results)) for name in (a, b))
+    side_a, side_b = (by_contest(_named(cells, name, results)) for name in (a, b))
     pairs = []
     for contest in sorted(side_a.keys() & side_b.keys()):
         # Two runs under one name are two methods: their episodes are never pooled.
         for in_a, in_b in itertools.product(side_a[contest], side_b[contest]):
-            shared = {c.evaluation.tasks_sha256 for c in in_a} & {c.evaluation.tasks_sha256 for c in in_b}
-            if shared:
-                on_shared = [[c for c in side if c.evaluation.tasks_sha256 in shared] for side in (in_a, in_b)]
-                pairs.append(paired_anatomy(on_shared[0], on_shared[1]))
+            met_a, met_b = on_shared_tasks(in_a, in_b)
+            if met_a:
+                pairs.append(paired_anatomy(met_a, met_b))
     if not pairs:
         raise MismatchError(f"{results}: {a} and {b} were never evaluated on the same tasks; evaluate both again")
     return pairs
@@ -93,16 +92,6 @@ def _named(cells: Sequence[Cell], name: str, results: Path) -> list[Cell]:
     if not found:
         one_of(f"method or cell in {results}", name, {cell.evaluation.method for cell in cells})
     return found
-
-
-def _by_contest(cells: Sequence[Cell]) -> dict[tuple[str, str, int], list[list[Cell]]]:
-    """The cells of each contest, apart by weights and planner."""
-    found: dict[tuple[str, str, int], dict[tuple[str, str, str], list[Cell]]] = {}
-    for cell in cells:
-        e = cell.evaluation
-        methods = found.setdefault((e.environment, e.protocol, e.horizon_blocks), {})
-        methods.setdefault(method_key(e), []).append(cell)
-    return {contest: list(methods.values()) for contest, methods in found.items()}
 
 
 def write_anatomies(results: Path) -> None:

@@ -139,3 +139,5 @@ def test_tasks_that_are_all_alike_are_not_told_apart():
     episodes = [episode(i, success=True) for i in range(3)]
     assert anatomy(episodes, ["", "", ""]).tasks == ()
     assert anatomy(episodes).tasks == ()
+    (only,) = anatomy(episodes, ["lift"] * 3).tasks  # a set that happens to ask for one kind still counts it
+    assert (only.kind, only.reached.n) == ("lift", 3)
