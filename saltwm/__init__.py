@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 _WHERE = {
     "ActionEncoder": "saltwm.model.actions",
     "Agent": "saltwm.planning.agent",
-    "CEMConfig": "saltwm.config",
-    "Dataset": "saltwm.data.store",
+    "CEMConfig": "saltwm.ground.config",
+    "Dataset": "saltwm.disk.dataset",
     "Encoder": "saltwm.model.encoder",
     "Plan": "saltwm.planning.cem",
-    "SaltError": "saltwm.errors",
-    "SolverAdapter": "saltwm.planning.adapter",
+    "SaltError": "saltwm.ground.errors",
+    "SolverAdapter": "saltwm.interop.solver_adapter",
     "StateAffine": "saltwm.model.affine",
     "TransformerPredictor": "saltwm.model.transformer",
     "Windows": "saltwm.data.windows",
     "WorldModel": "saltwm.model.world_model",
     "cem": "saltwm.planning.cem",
     "gauss_newton": "saltwm.planning.gauss_newton",
-    "load": "saltwm.checkpoint",
+    "load": "saltwm.disk.checkpoint",
     "make_env": "saltwm.envs",
-    "run_config": "saltwm.presets",
+    "run_config": "saltwm.jobs.presets",
     "sigreg": "saltwm.objective",
     "terminal_cost": "saltwm.planning.costs",
 }
@@ -53,25 +53,25 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from saltwm.checkpoint import load
-    from saltwm.config import CEMConfig
-    from saltwm.data.store import Dataset
     from saltwm.data.windows import Windows
     from saltwm.diagnostics import propagation
+    from saltwm.disk.checkpoint import load
+    from saltwm.disk.dataset import Dataset
     from saltwm.envs import make_env
-    from saltwm.errors import SaltError
+    from saltwm.ground.config import CEMConfig
+    from saltwm.ground.errors import SaltError
+    from saltwm.interop.solver_adapter import SolverAdapter
+    from saltwm.jobs.presets import run_config
     from saltwm.model.actions import ActionEncoder
     from saltwm.model.affine import StateAffine
     from saltwm.model.encoder import Encoder
     from saltwm.model.transformer import TransformerPredictor
     from saltwm.model.world_model import WorldModel
     from saltwm.objective import sigreg
-    from saltwm.planning.adapter import SolverAdapter
     from saltwm.planning.agent import Agent
     from saltwm.planning.cem import Plan, cem
     from saltwm.planning.costs import terminal_cost
     from saltwm.planning.gauss_newton import gauss_newton
-    from saltwm.presets import run_config
 
 
 def __getattr__(name: str) -> Any:

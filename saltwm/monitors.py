@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saltwm import durable
-from saltwm.config import ModelName, ObjectiveName, RunConfig, to_plain
 from saltwm.data.windows import Windows
-from saltwm.errors import NonFiniteError, UsageError
+from saltwm.disk import durable
+from saltwm.ground.config import ModelName, ObjectiveName, RunConfig, to_plain
+from saltwm.ground.errors import NonFiniteError, UsageError
+from saltwm.ground.progress import console
 from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.objective import effective_rank, prediction_loss
-from saltwm.progress import console
 from saltwm.watch import METRICS_FILE, TIMING_FILE, Row, read_rows, sickness
 
 ACTIONS_MEASURED = 8

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from saltwm.config import ObjectiveConfig, ObjectiveName, one_of
-from saltwm.errors import ShapeError
+from saltwm.ground.config import ObjectiveConfig, ObjectiveName, one_of
+from saltwm.ground.errors import ShapeError
+from saltwm.ground.shapes import check
 from saltwm.model.processes import process_count, sum_over_processes
 from saltwm.model.world_model import WorldModel
-from saltwm.shapes import check
 
 LARGEST_KNOT = 3.0  # SIGReg's integral runs over [-3, 3]
 

@@ -17,13 +17,14 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from saltwm import checkpoint, durable
-from saltwm.checkpoint import CheckpointInfo, RunInfo
-from saltwm.config import ObjectiveConfig, PrecisionName, RunConfig, at_least, one_of
-from saltwm.data.store import Dataset
 from saltwm.data.windows import Batch, Windows, batches
-from saltwm.devices import Devices, gather_batch, largest_over_processes, make_fabric, mean_over_processes, together
-from saltwm.errors import NonFiniteError, Stopped, UsageError
+from saltwm.disk import checkpoint, durable
+from saltwm.disk.checkpoint import CheckpointInfo, RunInfo
+from saltwm.disk.dataset import Dataset
+from saltwm.ground.config import ObjectiveConfig, PrecisionName, RunConfig, at_least, one_of
+from saltwm.ground.errors import NonFiniteError, Stopped, UsageError
+from saltwm.ground.progress import console, progress
+from saltwm.ground.rng import derive, torch_stream
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import (
     Journal,
@@ -36,8 +37,14 @@ from saltwm.monitors import (
     validate,
 )
 from saltwm.objective import Losses, draw_projections, training_loss
-from saltwm.progress import console, progress
-from saltwm.rng import derive, torch_stream
+from saltwm.processes.launch import (
+    Devices,
+    gather_batch,
+    largest_over_processes,
+    make_fabric,
+    mean_over_processes,
+    together,
+)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from saltwm import durable
-from saltwm.errors import DamagedError, UsageError, not_a_run
+from saltwm.disk import durable
+from saltwm.ground.errors import DamagedError, UsageError, not_a_run
 
 Row = dict[str, Any]
 METRICS_FILE = "metrics.jsonl"

@@ -6,7 +6,7 @@ import signal
 import pytest
 import torch
 
-from saltwm.config import (
+from saltwm.ground.config import (
     AffineConfig,
     EncoderConfig,
     ModelConfig,
@@ -42,7 +42,7 @@ def tiny():
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory):
     """60 Two-Room episodes at 16 px, every 5th frame."""
-    from saltwm.data.collect import collect
+    from saltwm.jobs.collect import collect
 
     path = tmp_path_factory.mktemp("data") / "two-room"
     return collect("two-room", path, 60, image_size=16, frame_every=5, workers=1, episodes_per_part=20)

@@ -6,8 +6,7 @@ import pickle
 
 import numpy as np
 
-from saltwm import durable
-from saltwm.data import layout
+from saltwm.disk import durable, layout
 
 
 class Payload:

@@ -2,9 +2,9 @@
 
 import torch
 
-from saltwm import checkpoint
-from saltwm.checkpoint import FORMAT, CheckpointInfo, RunInfo
-from saltwm.config import EncoderConfig, ModelConfig, RunConfig, TransformerConfig, WorldSpec
+from saltwm.disk import checkpoint
+from saltwm.disk.checkpoint import FORMAT, CheckpointInfo, RunInfo
+from saltwm.ground.config import EncoderConfig, ModelConfig, RunConfig, TransformerConfig, WorldSpec
 from saltwm.model.world_model import WorldModel
 
 WORLD = WorldSpec("two-room", action_dim=2, image_size=16)

@@ -10,9 +10,9 @@ import torch
 from small_runs import SMALL, WORLD, checkpoint_info, run_info, small_model, write_run
 
 import saltwm
-from saltwm import checkpoint, durable
-from saltwm.config import ObjectiveConfig
-from saltwm.errors import DamagedError, MismatchError, SaltError, UsageError
+from saltwm.disk import checkpoint, durable
+from saltwm.ground.config import ObjectiveConfig
+from saltwm.ground.errors import DamagedError, MismatchError, SaltError, UsageError
 
 
 def save(run, step, *, keep=9, seed=None, **metrics):

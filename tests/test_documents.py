@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saltwm.checkpoint import read_run
 from saltwm.cli import parse
-from saltwm.data.collect import collect
+from saltwm.disk.checkpoint import read_run
+from saltwm.jobs.collect import collect
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

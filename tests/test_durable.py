@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltwm import durable
-from saltwm.errors import DamagedError, DiskError, LockedError, UsageError
+from saltwm.disk import durable
+from saltwm.ground.errors import DamagedError, DiskError, LockedError, UsageError
 
 PLAIN = st.recursive(
     st.none()
@@ -205,7 +205,7 @@ def test_a_half_written_last_line_is_left_out_and_earlier_damage_is_an_error(tmp
 HOLD = """
 import sys, time
 from pathlib import Path
-from saltwm import durable
+from saltwm.disk import durable
 with durable.only_writer(Path(sys.argv[1]), "train"):
     print("held", flush=True)
     time.sleep(60)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import saltwm
-from saltwm.config import (
+from saltwm.ground.config import (
     LATER,
     PROTOCOLS,
     EncoderConfig,
@@ -27,9 +27,9 @@ from saltwm.config import (
     one_of,
     to_plain,
 )
-from saltwm.errors import DamagedError, ShapeError, UsageError
-from saltwm.rng import derive, stream, torch_stream
-from saltwm.shapes import check
+from saltwm.ground.errors import DamagedError, ShapeError, UsageError
+from saltwm.ground.rng import derive, stream, torch_stream
+from saltwm.ground.shapes import check
 
 KEYS = st.lists(st.integers(-(2**40), 2**40) | st.text(max_size=8), max_size=4)
 
@@ -46,7 +46,7 @@ def test_streams_do_not_confuse_numbers_with_their_spelling_or_neighbours():
 
 
 def test_streams_are_the_same_in_another_process():
-    code = "from saltwm.rng import derive; print(derive(3, 'batch', 7))"
+    code = "from saltwm.ground.rng import derive; print(derive(3, 'batch', 7))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(out.stdout) == derive(3, "batch", 7)
 

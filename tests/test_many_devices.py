@@ -15,12 +15,12 @@ import torch
 from processes import children_of, is_gone
 from trainers import measured_rows, pair, trainer, wait_until
 
-from saltwm import checkpoint, durable
-from saltwm.devices import Devices, Siblings
-from saltwm.errors import UsageError
+from saltwm.disk import checkpoint, durable
+from saltwm.ground.errors import UsageError
+from saltwm.ground.rng import torch_stream
 from saltwm.model.world_model import WorldModel
 from saltwm.objective import draw_projections, training_loss
-from saltwm.rng import torch_stream
+from saltwm.processes.launch import Devices, Siblings
 from saltwm.train import make_windows, train
 
 
@@ -319,7 +319,7 @@ def test_the_main_process_is_ended_if_it_does_not_notice_a_death_itself():
     """It may be waiting for a connection that will never come."""
     program = (
         "import subprocess, sys, time\n"
-        "from saltwm.devices import Siblings\n"
+        "from saltwm.processes.launch import Siblings\n"
         "Siblings({1: subprocess.Popen([sys.executable, '-c', 'raise SystemExit(3)'])}, grace_seconds=0.2)\n"
         "time.sleep(100)\n"
     )

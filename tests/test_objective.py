@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from saltwm.config import AffineConfig, EncoderConfig, ModelConfig, ObjectiveConfig, TransformerConfig, WorldSpec
-from saltwm.errors import ShapeError, UsageError
+from saltwm.ground.config import AffineConfig, EncoderConfig, ModelConfig, ObjectiveConfig, TransformerConfig, WorldSpec
+from saltwm.ground.errors import ShapeError, UsageError
 from saltwm.model.world_model import TRANSITIONS, WorldModel
 from saltwm.objective import draw_projections, effective_rank, prediction_loss, sigreg, training_loss
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from small_runs import SMALL, VIT, write_run
 
-from saltwm import checkpoint
-from saltwm.errors import MismatchError, UsageError
-from saltwm.weights import onnx_export
-from saltwm.weights.onnx_export import export_onnx
+from saltwm.disk import checkpoint
+from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.interop.weights import onnx_export
+from saltwm.interop.weights.onnx_export import export_onnx
 
 MODELS = {
     "salt": SMALL,

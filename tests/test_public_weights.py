@@ -16,11 +16,11 @@ from public_files import (
 )
 from small_runs import write_run
 
-from saltwm import checkpoint
-from saltwm.data.collect import collect
-from saltwm.errors import DamagedError, DiskError, MismatchError, NonFiniteError, UsageError
-from saltwm.weights import public
-from saltwm.weights.public import export_weights, import_weights
+from saltwm.disk import checkpoint
+from saltwm.ground.errors import DamagedError, DiskError, MismatchError, NonFiniteError, UsageError
+from saltwm.interop.weights import public
+from saltwm.interop.weights.public import export_weights, import_weights
+from saltwm.jobs.collect import collect
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ SPELLINGS = {
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_every_spelling_imports_to_the_same_weights(spelling, models, data, tmp_path, monkeypatch):
-    from saltwm.weights import pt_child
+    from saltwm.interop.weights import pt_child
 
     monkeypatch.setattr(public, "read_pt", lambda path: pt_child.unwrap(torch.load(path, weights_only=True)))
     state = models["salt"].state_dict()

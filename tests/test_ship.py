@@ -10,19 +10,19 @@ import torch
 from small_runs import run_info, write_run
 
 import saltwm
-from saltwm import checkpoint, durable
-from saltwm.checkpoint import RunInfo
 from saltwm.cli.printing import spell
 from saltwm.cli.shipping import spelled_training
-from saltwm.config import read_config, write_config
-from saltwm.errors import DamagedError, MismatchError, NonFiniteError, SaltError, UsageError
+from saltwm.disk import checkpoint, durable
+from saltwm.disk.checkpoint import RunInfo
+from saltwm.disk.records import Cell, Evaluation, Rate
+from saltwm.ground.config import read_config, write_config
+from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, SaltError, UsageError
+from saltwm.interop.weights.public import export_weights
+from saltwm.jobs.card import card_text, measured, write_card
+from saltwm.jobs.presets import run_config
+from saltwm.jobs.ship import read_shipment, ship
 from saltwm.planning.policy import View
-from saltwm.presets import run_config
-from saltwm.records import Cell, Evaluation, Rate
-from saltwm.shipping.card import card_text, measured, write_card
-from saltwm.shipping.ship import read_shipment, ship
 from saltwm.train import train
-from saltwm.weights.public import export_weights
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_half_precision_halves_the_size_and_full_changes_no_bit(run, tmp_path, s
 
 @pytest.mark.parametrize("model", ["salt", "lewm"])
 def test_the_models_of_the_cpu_preset_fit_into_ten_megabytes(model):
-    from saltwm.config import WorldSpec
+    from saltwm.ground.config import WorldSpec
     from saltwm.model.world_model import WorldModel
 
     weights = WorldModel(run_config("cpu", model).model, WorldSpec("cube", 5)).state_dict()
@@ -180,7 +180,7 @@ def test_a_shipment_replaces_a_shipment_with_the_same_bytes_and_nothing_else(run
 def test_a_shipment_that_is_too_large_or_of_other_data_is_refused(run, tmp_path, dataset):
     with pytest.raises(UsageError, match=r"more than 0\.001"):
         ship(run, tmp_path / "out", most_megabytes=0.001)
-    from saltwm.data.collect import collect
+    from saltwm.jobs.collect import collect
 
     other = collect("two-room", tmp_path / "other", 2, image_size=16, seed=1, workers=1)
     with pytest.raises(MismatchError, match="the run was trained on"):

@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from saltwm import durable
-from saltwm.config import from_plain, to_plain
-from saltwm.errors import DamagedError, MismatchError, NonFiniteError, UsageError
-from saltwm.records import Cell, Comparison, EpisodeRecord, Evaluation, read_cell
-from saltwm.statistics import (
+from saltwm.disk import durable
+from saltwm.disk.records import Cell, Comparison, EpisodeRecord, Evaluation, read_cell
+from saltwm.evaluation.statistics import (
     compare,
     comparisons,
     mcnemar,
@@ -23,6 +21,8 @@ from saltwm.statistics import (
     wilson,
     write_comparisons,
 )
+from saltwm.ground.config import from_plain, to_plain
+from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
 
 SIMULATIONS = 10_000
 

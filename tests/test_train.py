@@ -17,19 +17,19 @@ import torch
 from rich.console import Console
 from trainers import result_bytes
 
-from saltwm import checkpoint, durable
 from saltwm.cli import main
 from saltwm.cli.learning import Train
-from saltwm.config import CEMConfig, EncoderConfig, RunConfig
-from saltwm.data.collect import collect
-from saltwm.diagnostics.diagnose import training_seconds
-from saltwm.errors import DamagedError, MismatchError, NonFiniteError, Stopped, UsageError
+from saltwm.disk import checkpoint, durable
+from saltwm.ground.config import CEMConfig, EncoderConfig, RunConfig
+from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, Stopped, UsageError
+from saltwm.ground.rng import torch_stream
+from saltwm.jobs.collect import collect
+from saltwm.jobs.diagnose import training_seconds
+from saltwm.jobs.presets import PRESETS, run_config
 from saltwm.monitors import Journal, validate
 from saltwm.objective import training_loss
 from saltwm.planning.cem import cem
 from saltwm.planning.costs import Situation, terminal_cost
-from saltwm.presets import PRESETS, run_config
-from saltwm.rng import torch_stream
 from saltwm.train import build_model, count_steps, learning_rate, make_windows, train
 from saltwm.watch import PANELS, Canvas, headline, read_files, render, save_picture, watch
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from saltwm.presets import PRESETS
+from saltwm.jobs.presets import PRESETS
 
 MANUAL = Path(__file__).parent.parent / "docs" / "training.md"
 

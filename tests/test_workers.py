@@ -10,9 +10,9 @@ import time
 import pytest
 from processes import is_gone
 
-from saltwm import workers as module
-from saltwm.errors import MismatchError
-from saltwm.workers import Workers, signals_held
+from saltwm.ground.errors import MismatchError
+from saltwm.processes import pool as module
+from saltwm.processes.pool import Workers, signals_held
 
 
 def writer(folder):
@@ -111,7 +111,7 @@ def test_an_error_of_a_known_kind_arrives_with_its_message(tmp_path):
 
 INTERRUPTED = """
 import os, signal, sys, time
-from saltwm.workers import Workers
+from saltwm.processes.pool import Workers
 from tests_support import make
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import socket
 import sys
 import time
 
-from saltwm import checkpoint, durable
-from saltwm.errors import SaltError
+from saltwm.disk import checkpoint, durable
+from saltwm.ground.errors import SaltError
 
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["saltwm.train", "saltwm.cli", "lightning_fabric", "trainers"])
@@ -101,8 +101,8 @@ def _command(words):
 
 
 def _train(config, data, out, options):
-    from saltwm.data.store import Dataset
-    from saltwm.devices import Devices
+    from saltwm.disk.dataset import Dataset
+    from saltwm.processes.launch import Devices
     from saltwm.train import train
 
     dataset = Dataset.open(data, verify="sizes")

@@ -11,7 +11,7 @@ from PIL import Image
 
 from saltwm.envs import ENVIRONMENTS, make_env
 from saltwm.envs.base import Frame, State
-from saltwm.rng import stream
+from saltwm.ground.rng import stream
 
 MOMENTS, SIZE = 8, 112
 

@@ -22,7 +22,7 @@ from saltwm.cli.results import Results
 from saltwm.cli.shipping import Card, Demo, Ship
 from saltwm.cli.story import Doctor, Reproduce
 from saltwm.cli.weights import Export, ImportWeights
-from saltwm.errors import SaltError, Stopped
+from saltwm.ground.errors import SaltError, Stopped
 
 Verb = (
     Annotated[Collect, tyro.conf.subcommand("collect")]

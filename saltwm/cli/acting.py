@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from saltwm import durable
 from saltwm.cli.printing import Maybe, Switch, command_line, next_command, print_results, say, show
-from saltwm.config import ProtocolName, at_least, to_plain
-from saltwm.errors import UsageError
+from saltwm.disk import durable
+from saltwm.ground.config import ProtocolName, at_least, to_plain
+from saltwm.ground.errors import UsageError
 
 if TYPE_CHECKING:
-    from saltwm.config import PlannerConfig
-    from saltwm.data.store import Dataset
-    from saltwm.evaluation.evaluate import Request
-    from saltwm.records import TaskSet
+    from saltwm.disk.dataset import Dataset
+    from saltwm.disk.records import TaskSet
+    from saltwm.ground.config import PlannerConfig
+    from saltwm.jobs.evaluate import Request
 
 PlannerName = Literal["cem", "gauss-newton", "icem", "mppi", "gradient"]
 DEFAULT_PROTOCOLS: tuple[ProtocolName, ...] = ("paper", "clean")
@@ -58,7 +58,7 @@ class _OnTasks:
 
     def request(self) -> "Request":
         """What is asked, for the evaluation."""
-        from saltwm.evaluation.evaluate import Request
+        from saltwm.jobs.evaluate import Request
 
         return Request(
             run=_run_or_random(self.run_),
@@ -89,7 +89,7 @@ class Evaluate(_OnTasks):
 
     def run(self) -> None:
         """Evaluate and print."""
-        from saltwm.evaluation.evaluate import evaluate_run
+        from saltwm.jobs.evaluate import evaluate_run
 
         request, source = self.request(), _tasks_from(self.data, self.task_set)
         evaluation = evaluate_run(request, source, self.out, workers=self.workers, pictures=self.pictures)
@@ -138,9 +138,9 @@ class Suite:
 
     def run(self) -> None:
         """Evaluate what is missing and print everything."""
-        from saltwm.evaluation import suite as suites
+        from saltwm.disk.records import read_cells, read_plan
         from saltwm.evaluation.protocols import planner_named
-        from saltwm.records import read_cells, read_plan
+        from saltwm.jobs import suite as suites
         from saltwm.report.tables import json_means, json_rows
 
         suite = suites.Suite(
@@ -171,7 +171,7 @@ class Suite:
             from saltwm.evaluation.tasks import read_frozen
 
             return [read_frozen(path) for path in self.task_sets]
-        from saltwm.data.store import Dataset
+        from saltwm.disk.dataset import Dataset
 
         return [Dataset.open(path, verify="sizes") for path in self.data]
 
@@ -196,9 +196,9 @@ class Play(_OnTasks):
         """Act, film and print."""
         import tempfile
 
-        from saltwm.evaluation.chunks import run_one
-        from saltwm.evaluation.evaluate import make_job
-        from saltwm.evaluation.pictures import play
+        from saltwm.jobs.chunks import run_one
+        from saltwm.jobs.evaluate import make_job
+        from saltwm.jobs.pictures import play
 
         durable.check_folder(self.out)
         request, source = self.request(), _tasks_from(self.data, self.task_set)
@@ -239,8 +239,8 @@ class Anatomy:
 
     def run(self) -> None:
         """Count, film what failed, and write the pages."""
-        from saltwm.diagnostics.anatomy import pair_up
-        from saltwm.evaluation.failures import film_failures
+        from saltwm.evaluation.anatomy import pair_up
+        from saltwm.jobs.failures import film_failures
         from saltwm.report.anatomy import anatomy_table, write_anatomy
 
         at_least("pages", self.pages, 0)
@@ -278,8 +278,8 @@ class Diagnose:
 
     def run(self) -> None:
         """Measure and print."""
-        from saltwm.data.store import Dataset
-        from saltwm.diagnostics.diagnose import diagnose_run
+        from saltwm.disk.dataset import Dataset
+        from saltwm.jobs.diagnose import diagnose_run
         from saltwm.report.tables import probe_scores
 
         dataset = Dataset.open(self.data, verify="sizes")
@@ -336,8 +336,8 @@ class Decode:
 
     def run(self) -> None:
         """Fit, draw and print."""
-        from saltwm.data.store import Dataset
-        from saltwm.diagnostics.decode import decode_run
+        from saltwm.disk.dataset import Dataset
+        from saltwm.jobs.decode import decode_run
 
         dataset = Dataset.open(self.data, verify="sizes")
         found = decode_run(
@@ -407,7 +407,7 @@ def _tasks_from(data: Path | None, task_set: Path | None) -> "Dataset | TaskSet"
         from saltwm.evaluation.tasks import read_frozen
 
         return read_frozen(task_set)
-    from saltwm.data.store import Dataset
+    from saltwm.disk.dataset import Dataset
 
     assert data is not None
     return Dataset.open(data, verify="sizes")

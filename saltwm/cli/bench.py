@@ -9,36 +9,36 @@ from typing import TYPE_CHECKING, get_args
 
 import tyro
 
-from saltwm import durable
 from saltwm.cli.printing import Maybe, say
-from saltwm.config import ModelName, one_of
+from saltwm.disk import durable
+from saltwm.ground.config import ModelName, one_of
 
 if TYPE_CHECKING:
-    from saltwm.diagnostics.timing import Figure
+    from saltwm.bench.timing import Figure
 
 
 def _plan(quick: bool) -> "list[Figure]":
-    from saltwm.diagnostics.efficiency import plan_figures
+    from saltwm.bench.planning import plan_figures
 
     return plan_figures(horizons=(5,), rounds=1, iterations=2) if quick else plan_figures()
 
 
 def _train(quick: bool) -> "list[Figure]":
-    from saltwm.diagnostics.training_cost import train_figures
-    from saltwm.presets import run_config
+    from saltwm.bench.training import train_figures
+    from saltwm.jobs.presets import run_config
 
     rounds = 4 if quick else 12
     return [f for model in get_args(ModelName) for f in train_figures(run_config("cpu", model), rounds=rounds)]
 
 
 def _collect(quick: bool) -> "list[Figure]":
-    from saltwm.diagnostics.data_cost import collect_figures
+    from saltwm.bench.data import collect_figures
 
     return collect_figures(seconds_each=3.0 if quick else 20.0)
 
 
 def _load(quick: bool) -> "list[Figure]":
-    from saltwm.diagnostics.data_cost import load_figures
+    from saltwm.bench.data import load_figures
 
     return load_figures(episodes=20, rounds=2) if quick else load_figures()
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from saltwm.cli.printing import RESULTS, Maybe, command_line, readable, show
-from saltwm.config import RenderQuality, Variant
+from saltwm.ground.config import RenderQuality, Variant
 
 if TYPE_CHECKING:
-    from saltwm.data.inspection import DatasetStats
+    from saltwm.jobs.inspection import DatasetStats
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Collect:
 
     def run(self) -> None:
         """Collect and print."""
-        from saltwm.data.collect import collect
+        from saltwm.jobs.collect import collect
 
         dataset = collect(
             self.environment,
@@ -86,8 +86,8 @@ class DataInfo:
 
     def run(self) -> None:
         """Print the facts."""
-        from saltwm.data.inspection import info
-        from saltwm.data.store import Dataset
+        from saltwm.disk.dataset import Dataset
+        from saltwm.jobs.inspection import info
 
         show(self.json, dataclasses.asdict(info(Dataset.open(self.dataset, verify="sizes"))))
 
@@ -103,7 +103,7 @@ class DataVerify:
 
     def run(self) -> None:
         """Verify; damage is an error with exit code 6."""
-        from saltwm.data.store import Dataset
+        from saltwm.disk.dataset import Dataset
 
         dataset = Dataset.open(self.dataset, verify="full")
         show(self.json, {"dataset": str(self.dataset), "sha256": dataset.sha256, "verdict": "whole"})
@@ -122,8 +122,8 @@ class DataStats:
 
     def run(self) -> None:
         """Measure, draw and print."""
-        from saltwm.data.inspection import plot_stats, stats
-        from saltwm.data.store import Dataset
+        from saltwm.disk.dataset import Dataset
+        from saltwm.jobs.inspection import plot_stats, stats
 
         dataset = Dataset.open(self.dataset, verify="sizes")
         plot_stats(dataset, self.out)
@@ -134,7 +134,7 @@ class DataStats:
 
 def _in_words(found: "DatasetStats") -> dict[str, Any]:
     """Statistics as a person reads them."""
-    from saltwm.data.inspection import QUANTILES
+    from saltwm.jobs.inspection import QUANTILES
 
     quantiles = ", ".join(f"{100 * q:g}" for q in QUANTILES)
     return {
@@ -166,8 +166,8 @@ class DataPreview:
 
     def run(self) -> None:
         """Draw and print where."""
-        from saltwm.data.inspection import preview
-        from saltwm.data.store import Dataset
+        from saltwm.disk.dataset import Dataset
+        from saltwm.jobs.inspection import preview
 
         show(self.json, dataclasses.asdict(preview(Dataset.open(self.dataset, verify="sizes"), self.out)))
 
@@ -191,7 +191,7 @@ class DataImport:
 
     def run(self) -> None:
         """Import and print."""
-        from saltwm.data.hdf5 import import_hdf5
+        from saltwm.interop.hdf5 import import_hdf5
 
         dataset = import_hdf5(self.file, self.env, self.out, self.image_size, self.episodes)
         summary = {"dataset": str(self.out), "episodes": len(dataset.lengths), "sha256": dataset.sha256}
@@ -211,8 +211,8 @@ class DataExport:
 
     def run(self) -> None:
         """Export and print."""
-        from saltwm.data.hdf5 import export_hdf5
-        from saltwm.data.store import Dataset
+        from saltwm.disk.dataset import Dataset
+        from saltwm.interop.hdf5 import export_hdf5
 
         export_hdf5(Dataset.open(self.dataset), self.out)
         show(self.json, {"file": str(self.out), "bytes": self.out.stat().st_size})

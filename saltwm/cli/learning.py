@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from saltwm.cli.printing import RESULTS, Maybe, Switch, command_line, show
-from saltwm.config import ModelName, ObjectiveName, PrecisionName, RunConfig
-from saltwm.errors import UsageError
+from saltwm.ground.config import ModelName, ObjectiveName, PrecisionName, RunConfig
+from saltwm.ground.errors import UsageError
 
 if TYPE_CHECKING:
     from saltwm.train import TrainResult
@@ -82,8 +82,8 @@ class Train:
 
     def run(self) -> None:
         """Train and print."""
-        from saltwm.data.store import Dataset
-        from saltwm.devices import Devices, is_main_process
+        from saltwm.disk.dataset import Dataset
+        from saltwm.processes.launch import Devices, is_main_process
         from saltwm.train import train
 
         dataset = Dataset.open(self.dataset, verify=self.verify)
@@ -103,7 +103,7 @@ class Train:
 
     def config(self) -> RunConfig:
         """The preset with this command's options."""
-        from saltwm.presets import run_config
+        from saltwm.jobs.presets import run_config
 
         if self.model == "lewm" and (self.modes is not None or not self.spectral):
             raise UsageError("--modes and --no-spectral are about SALT's transition; leave them out for --model lewm")
@@ -147,7 +147,7 @@ class Info:
 
     def run(self) -> None:
         """Print the card."""
-        from saltwm.checkpoint import card
+        from saltwm.disk.checkpoint import card
 
         show(self.json, card(self.run_))
 

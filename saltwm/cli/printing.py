@@ -118,7 +118,7 @@ def spell(verb: Any) -> str:
 
 def print_results(results: Path) -> None:
     """The success tables of everything evaluated so far, with the paired tests."""
-    from saltwm.records import read_cells, read_comparisons, read_plan
+    from saltwm.disk.records import read_cells, read_comparisons, read_plan
     from saltwm.report.tables import success_table
 
     say(success_table(read_cells(results), read_comparisons(results), read_plan(results)))

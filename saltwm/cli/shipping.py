@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from saltwm import durable
 from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import Maybe, command_line, next_command, say, show, spell
-from saltwm.config import ModelName, RunConfig, WorldSpec
-from saltwm.errors import UsageError
+from saltwm.disk import durable
+from saltwm.ground.config import ModelName, RunConfig, WorldSpec
+from saltwm.ground.errors import UsageError
 
 if TYPE_CHECKING:
-    from saltwm.records import Cell
-    from saltwm.shipping.demo import Demo as Demonstrated
-    from saltwm.shipping.shelf import Item
+    from saltwm.disk.records import Cell
+    from saltwm.jobs.demo import Demo as Demonstrated
+    from saltwm.jobs.shelf import Item
 
 SHIPPED = Path("checkpoints")
 """Where shipped models are by custom."""
@@ -46,8 +46,8 @@ class Ship:
 
     def run(self) -> None:
         """Ship, write the card, and print."""
-        from saltwm.checkpoint import read_info
-        from saltwm.shipping.ship import ship
+        from saltwm.disk.checkpoint import read_info
+        from saltwm.jobs.ship import ship
 
         _require_evaluations(self.results)
         shipment = ship(self.run_, self.out, self.precision, data=self.data, most_megabytes=self.max_megabytes)
@@ -102,7 +102,7 @@ class Demo:
 
     def run(self) -> None:
         """Plan, act, film and print."""
-        from saltwm.shipping.shelf import HERE, shelf, take
+        from saltwm.jobs.shelf import HERE, shelf, take
 
         directory = self.checkpoints or _near(HERE)
         if self.environment is None:
@@ -114,7 +114,7 @@ class Demo:
             self._show(take(directory, self.environment, self.model))
 
     def _list(self, directory: Path, items: "list[Item]") -> None:
-        from saltwm.checkpoint import card
+        from saltwm.disk.checkpoint import card
 
         facts = [card(item.checkpoint) for item in items]
         if self.json:
@@ -136,7 +136,7 @@ class Demo:
         next_command(spell(dataclasses.replace(self, environment=items[0].environment)))
 
     def _show(self, item: "Item") -> None:
-        from saltwm.shipping.demo import demonstrate
+        from saltwm.jobs.demo import demonstrate
 
         shown = demonstrate(item, self.task, self.out / item.checkpoint.name)
         result = dataclasses.asdict(shown) if self.json else _in_words(shown)
@@ -144,8 +144,8 @@ class Demo:
 
     def _show_all(self, items: "list[Item]") -> None:
         """Each that can be drawn here; a machine without OpenGL still sees Two-Room and PushT."""
-        from saltwm.checkpoint import read_info
-        from saltwm.doctor import BACKENDS, renderer
+        from saltwm.disk.checkpoint import read_info
+        from saltwm.jobs.doctor import BACKENDS, renderer
 
         can_draw = None
         for item in items:
@@ -183,7 +183,7 @@ def _evaluation(checkpoint: Path, held_out: Path) -> str:
 
 def _held_out(world: WorldSpec, out: Path) -> Collect:
     """What collects the held-out data that belong beside a shipped model of this world."""
-    from saltwm.shipping.shelf import HELD_OUT_FRAME_EVERY, HELD_OUT_SEED
+    from saltwm.jobs.shelf import HELD_OUT_FRAME_EVERY, HELD_OUT_SEED
 
     return Collect(
         world.environment,
@@ -211,10 +211,10 @@ def _require_evaluations(results: Path | None) -> None:
 
 
 def _write_card(checkpoint: Path, results: Path | None) -> Path:
-    from saltwm.records import read_cells
+    from saltwm.disk.records import read_cells
+    from saltwm.jobs.card import measured, write_card
+    from saltwm.jobs.ship import read_shipment
     from saltwm.report.commands import evaluation_commands
-    from saltwm.shipping.card import measured, write_card
-    from saltwm.shipping.ship import read_shipment
 
     read_shipment(checkpoint)  # or the error that says what is shipped
     cells = () if results is None else read_cells(results)
@@ -228,10 +228,10 @@ def _write_card(checkpoint: Path, results: Path | None) -> Path:
 
 def _making(checkpoint: Path) -> list[str]:
     """What makes a shipped checkpoint and the held-out data beside it again: collect, train, ship, collect."""
-    from saltwm.checkpoint import read_info
-    from saltwm.data.parts import resume_command
-    from saltwm.data.store import Dataset
-    from saltwm.shipping.ship import read_shipment
+    from saltwm.disk.checkpoint import read_info
+    from saltwm.disk.dataset import Dataset
+    from saltwm.disk.dataset_writer import resume_command
+    from saltwm.jobs.ship import read_shipment
 
     info, shipment = read_info(checkpoint), read_shipment(checkpoint)
     environment = info.world.environment
@@ -282,7 +282,7 @@ _OPTIONS: dict[str, Callable[[RunConfig], Any]] = {
 
 def spelled_training(config: RunConfig, dataset: Path, out: Path) -> Train | None:
     """The `train` command that gives this config; None if no command does."""
-    from saltwm.presets import PRESETS, run_config
+    from saltwm.jobs.presets import PRESETS, run_config
 
     if config.preset not in PRESETS:
         return None

@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 import tyro
 
-from saltwm import durable
 from saltwm.cli.acting import DEFAULT_PROTOCOLS, DEFAULT_SEEDS, Anatomy, Decode, Diagnose, Report, Suite
 from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import announce, next_command, print_results, say, spell
 from saltwm.cli.results import Results
-from saltwm.config import ModelName, at_least, to_plain
-from saltwm.records import Stage, read_stages
+from saltwm.disk import durable
+from saltwm.disk.records import Stage, read_stages
+from saltwm.ground.config import ModelName, at_least, to_plain
 
 PICTURES = 3
 """Episodes filmed per evaluation: a row of the report."""
@@ -58,7 +58,7 @@ class Reproduce:
 
     def environments(self) -> list[str]:
         """What is reproduced, in the paper's order."""
-        from saltwm.presets import RECIPES
+        from saltwm.jobs.presets import RECIPES
         from saltwm.report.tables import environment_order
 
         if self.environment != "all":
@@ -71,7 +71,7 @@ class Reproduce:
 
     def verbs(self, environment: str) -> Iterator[Any]:
         """What will be run for one environment, in order."""
-        from saltwm.presets import recipe
+        from saltwm.jobs.presets import recipe
 
         plan = recipe(self.preset, environment)
         home = self.out / environment if self.environment == "all" else self.out
@@ -160,7 +160,7 @@ class Doctor:
 
     def run(self) -> None:
         """Print the findings."""
-        from saltwm.doctor import examine
+        from saltwm.jobs.doctor import examine
 
         findings = examine()
         if self.json:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from saltwm.cli.printing import RESULTS, Maybe, command_line, show
-from saltwm.errors import UsageError
+from saltwm.ground.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class ImportWeights:
 
     def run(self) -> None:
         """Import and print."""
-        from saltwm.data.store import Dataset
-        from saltwm.weights.public import import_weights
+        from saltwm.disk.dataset import Dataset
+        from saltwm.interop.weights.public import import_weights
 
         imported = import_weights(self.source, self.env, Dataset.open(self.data, verify="sizes"), self.out)
         show(
@@ -58,12 +58,12 @@ class Export:
         show(self.json, {"written": str(self.out), **(self._swm() if self.format == "swm" else self._onnx())})
 
     def _swm(self) -> dict[str, Any]:
-        from saltwm.weights.public import export_weights
+        from saltwm.interop.weights.public import export_weights
 
         return {"tensors": export_weights(self.run_, self.out, self.names or "transformers-4")}
 
     def _onnx(self) -> dict[str, Any]:
-        from saltwm.weights.onnx_export import export_onnx
+        from saltwm.interop.weights.onnx_export import export_onnx
 
         if self.names is not None:
             raise UsageError(f"--names {self.names} is about --format swm; leave it out for onnx")

@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm import rng
-from saltwm.config import one_of
-from saltwm.data.store import Dataset, FramesLater
-from saltwm.errors import UsageError
-from saltwm.shapes import check
+from saltwm.disk.dataset import Dataset, FramesLater
+from saltwm.ground import rng
+from saltwm.ground.config import one_of
+from saltwm.ground.errors import UsageError
+from saltwm.ground.shapes import check
 
 Ids = NDArray[np.int64]
 

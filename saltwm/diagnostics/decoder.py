@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from saltwm.errors import NonFiniteError, UsageError
+from saltwm.ground.errors import NonFiniteError, UsageError
+from saltwm.ground.progress import progress
+from saltwm.ground.rng import derive, stream
+from saltwm.ground.shapes import check
 from saltwm.model.encoder import Encoder
-from saltwm.progress import progress
-from saltwm.rng import derive, stream
-from saltwm.shapes import check
 
 BATCH_SIZE = 64
 LATENTS_PER_PASS = 256

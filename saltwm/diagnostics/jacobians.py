@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from saltwm.errors import ShapeError
+from saltwm.ground.errors import ShapeError
+from saltwm.ground.shapes import check
 from saltwm.model.affine import StateAffine
 from saltwm.model.transition import Transition
-from saltwm.shapes import check
 
 
 def in_float64(transition: Transition) -> Transition:

@@ -7,14 +7,14 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from saltwm.data.store import Dataset
-from saltwm.diagnostics.unseen import held_out
+from saltwm.data.split import held_out
+from saltwm.disk.dataset import Dataset
+from saltwm.disk.records import Probe
 from saltwm.envs import env_class, make_env
 from saltwm.envs.base import StateField
-from saltwm.errors import UsageError
+from saltwm.ground.errors import UsageError
+from saltwm.ground.rng import stream
 from saltwm.model.world_model import WorldModel
-from saltwm.records import Probe
-from saltwm.rng import stream
 
 RIDGE = 1e-3
 """Penalty relative to the latents' variance: enough to keep a fit on few frames from exploding, no more."""

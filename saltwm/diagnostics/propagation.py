@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from saltwm.diagnostics.jacobians import current_state_jacobian, in_float64
+from saltwm.ground.shapes import check
 from saltwm.model.transition import Transition
-from saltwm.shapes import check
 
 
 @dataclass(frozen=True)

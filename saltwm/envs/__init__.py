@@ -5,8 +5,8 @@ from typing import Any
 
 import gymnasium
 
-from saltwm.config import one_of
 from saltwm.envs.base import PlanningEnv
+from saltwm.ground.config import one_of
 
 _WHERE = {
     "two-room": ("saltwm.envs.two_room", "TwoRoom"),

@@ -14,9 +14,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.config import RenderQuality, Variant, WorldSpec, at_least, one_of
-from saltwm.errors import NonFiniteError
-from saltwm.shapes import check
+from saltwm.ground.config import RenderQuality, Variant, WorldSpec, at_least, one_of
+from saltwm.ground.errors import NonFiniteError
+from saltwm.ground.shapes import check
 
 State = NDArray[np.float64]
 Frame = NDArray[np.uint8]

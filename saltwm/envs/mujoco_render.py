@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.config import RenderQuality
 from saltwm.envs.base import Frame
-from saltwm.errors import UsageError
+from saltwm.ground.config import RenderQuality
+from saltwm.ground.errors import UsageError
 
 MESH_CELL = 0.01
 """Metres; on a table seen at 64 px, a pixel is as wide."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from saltwm.envs.base import Action, Policy, State, StateField
 from saltwm.envs.mujoco_base import MujocoEnv
-from saltwm.errors import UsageError
+from saltwm.ground.errors import UsageError
 
 ACTION_REPEAT = 2  # of dm_control's timestep, 0.02 s
 ANGLE_RADIUS = 0.05

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import get_args
 
-from saltwm.config import PROTOCOLS, GaussNewtonConfig, PlannerConfig, ProtocolConfig, one_of
-from saltwm.errors import UsageError
+from saltwm.ground.config import PROTOCOLS, GaussNewtonConfig, PlannerConfig, ProtocolConfig, one_of
+from saltwm.ground.errors import UsageError
 
 DEFAULT_TASKS = {"paper": 50, "clean": 100, "long": 50}
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.config import ProtocolConfig, at_least
-from saltwm.data.store import Dataset
+from saltwm.disk.dataset import Dataset
+from saltwm.disk.records import EpisodeRecord, PlanRecord, Task
 from saltwm.envs.base import Frame, PlanningEnv, State
-from saltwm.errors import UsageError
+from saltwm.ground.config import ProtocolConfig, at_least
+from saltwm.ground.errors import UsageError
+from saltwm.ground.shapes import check
 from saltwm.planning.policy import Decision, Policy, View
-from saltwm.records import EpisodeRecord, PlanRecord, Task
-from saltwm.shapes import check
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm import durable
-from saltwm.config import ProtocolConfig, differing_fields, to_plain
-from saltwm.data.store import Dataset
+from saltwm.disk import durable
+from saltwm.disk.dataset import Dataset
+from saltwm.disk.records import Task, TaskSet, read_tasks
 from saltwm.envs import env_class, make_env
 from saltwm.envs.base import PlanningEnv
-from saltwm.errors import DamagedError, MismatchError, UsageError
 from saltwm.evaluation.protocols import protocol_for
-from saltwm.records import Task, TaskSet, read_tasks
-from saltwm.rng import stream
+from saltwm.ground.config import ProtocolConfig, differing_fields, to_plain
+from saltwm.ground.errors import DamagedError, MismatchError, UsageError
+from saltwm.ground.rng import stream
 
 
 @dataclass(frozen=True)

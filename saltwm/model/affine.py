@@ -13,9 +13,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from saltwm.ground.shapes import check
 from saltwm.model.orthogonal import exp_skew
 from saltwm.model.transition import Transition
-from saltwm.shapes import check
 
 INITIAL_S = 3.0  # Table of App. B.3: A0 = tanh(3) I = 0.9951 I
 

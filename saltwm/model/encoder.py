@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saltwm.config import EncoderConfig, one_of
-from saltwm.errors import UsageError
+from saltwm.ground.config import EncoderConfig, one_of
+from saltwm.ground.errors import UsageError
+from saltwm.ground.shapes import check
 from saltwm.model.heads import ProjectionHead
 from saltwm.model.norm import BatchNorm
-from saltwm.shapes import check
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

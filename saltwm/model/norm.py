@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from saltwm.ground.shapes import check
 from saltwm.model.processes import process_count, sum_over_processes
-from saltwm.shapes import check
 
 
 class BatchNorm(_BatchNorm):

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saltwm.config import TransformerConfig
-from saltwm.errors import ShapeError, UsageError
+from saltwm.ground.config import TransformerConfig
+from saltwm.ground.errors import ShapeError, UsageError
+from saltwm.ground.shapes import check
 from saltwm.model.heads import ProjectionHead
 from saltwm.model.transition import Transition
-from saltwm.shapes import check
 
 
 class TransformerPredictor(Transition):

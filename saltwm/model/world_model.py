@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from saltwm.config import ModelConfig, WorldSpec, one_of
+from saltwm.ground.config import ModelConfig, WorldSpec, one_of
+from saltwm.ground.shapes import check
 from saltwm.model.actions import ActionEncoder
 from saltwm.model.affine import StateAffine
 from saltwm.model.encoder import Encoder
 from saltwm.model.transformer import TransformerPredictor
 from saltwm.model.transition import Transition
-from saltwm.shapes import check
 
 
 def _salt(config: ModelConfig) -> Transition:

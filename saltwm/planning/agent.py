@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from saltwm.config import CEMConfig, PlannerConfig, at_least
-from saltwm.errors import UsageError
+from saltwm.ground.config import CEMConfig, PlannerConfig, at_least
+from saltwm.ground.errors import UsageError
+from saltwm.ground.rng import Key, torch_stream
+from saltwm.ground.shapes import check
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds
 from saltwm.planning.costs import Situation
 from saltwm.planning.planners import plan
 from saltwm.planning.policy import Actions, Decision, Frames, View
-from saltwm.rng import Key, torch_stream
-from saltwm.shapes import check
 
 
 class Agent:

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from saltwm.ground.shapes import check
 from saltwm.model.affine import StateAffine
+from saltwm.model.cached_rollout import last_latent as transformer_last_latent
 from saltwm.model.transformer import TransformerPredictor
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Cost
-from saltwm.planning.prefix import last_latent as transformer_last_latent
-from saltwm.shapes import check
 
 LastLatent = Callable[[int, Tensor], Tensor]
 """(task, its normalised plans [S, H, A]) -> z_H [S, D]."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from saltwm.config import GaussNewtonConfig
-from saltwm.errors import NonFiniteError, UsageError
+from saltwm.ground.config import GaussNewtonConfig
+from saltwm.ground.errors import NonFiniteError, UsageError
 from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds, Plan, check_counts

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from saltwm.config import GradientConfig
+from saltwm.ground.config import GradientConfig
 from saltwm.planning.cem import Bounds, Cost, Plan, around, check_counts, evaluate, select, white_noise
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from saltwm.config import ICEMConfig
-from saltwm.errors import UsageError
+from saltwm.ground.config import ICEMConfig
+from saltwm.ground.errors import UsageError
 from saltwm.planning.cem import (
     Bounds,
     Cost,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from saltwm.config import MPPIConfig
-from saltwm.errors import UsageError
+from saltwm.ground.config import MPPIConfig
+from saltwm.ground.errors import UsageError
 from saltwm.planning.cem import Bounds, Cost, Plan, around, check_counts, evaluate, white_noise
 
 

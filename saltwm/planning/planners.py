@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from saltwm.config import PlannerConfig
+from saltwm.ground.config import PlannerConfig
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds, Cost, Plan, cem
 from saltwm.planning.costs import Situation, rollout_cost, terminal_cost

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from saltwm.rng import Key, stream
+from saltwm.ground.rng import Key, stream
 
 Frames = NDArray[np.uint8]
 Actions = NDArray[np.float32]

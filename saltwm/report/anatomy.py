@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from saltwm import durable
-from saltwm.records import (
+from saltwm.disk import durable
+from saltwm.disk.records import (
     MISMATCH_RATIO,
     Cell,
     EpisodeRecord,

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from saltwm.records import Comparison, Diagnosis
+from saltwm.disk.records import Comparison, Diagnosis
+from saltwm.evaluation.statistics import ALPHA, mcnemar
 from saltwm.report import paper_figures, tables
 from saltwm.report.findings import Findings
-from saltwm.statistics import ALPHA, mcnemar
 
 Verdict = Literal["holds", "does not hold", "not shown"]
 

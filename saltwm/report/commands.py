@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from saltwm import durable
-from saltwm.config import PROTOCOLS, ModelName, PlannerConfig, to_plain
-from saltwm.records import Cell, Evaluation
+from saltwm.disk import durable
+from saltwm.disk.records import Cell, Evaluation
+from saltwm.ground.config import PROTOCOLS, ModelName, PlannerConfig, to_plain
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Hashable)

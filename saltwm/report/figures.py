@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from saltwm.records import Anatomy, Diagnosis, PlanRecord
+from saltwm.disk.records import Anatomy, Diagnosis, PlanRecord
 
 INK, MUTED, GRID = "#1d2127", "#5c6670", "#dfe3e8"
 _DARK = {INK: "#e8eaed", MUTED: "#9aa4af", GRID: "#343a41"}

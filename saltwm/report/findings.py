@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from saltwm import durable
-from saltwm.config import read_config
-from saltwm.errors import DamagedError, UsageError
-from saltwm.records import (
+from saltwm.disk import durable
+from saltwm.disk.records import (
     Anatomy,
     Cell,
     Comparison,
@@ -29,6 +27,8 @@ from saltwm.records import (
     read_stages,
     read_tasks,
 )
+from saltwm.ground.config import read_config
+from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.report.tables import run_name
 
 T = TypeVar("T")

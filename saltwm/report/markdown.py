@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from saltwm import durable
-from saltwm.errors import MismatchError, UsageError
-from saltwm.records import Cell, Diagnosis
+from saltwm.disk import durable
+from saltwm.disk.records import Cell, Diagnosis
+from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import Claim, claims, comparison_order
 from saltwm.report.commands import AGAIN, HOW_TO_COMPARE, evaluation_commands

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from saltwm.records import Anatomy, Comparison, Diagnosis, Probes
+from saltwm.disk.records import Anatomy, Comparison, Diagnosis, Probes
+from saltwm.evaluation.statistics import wilson
 from saltwm.report import figures, paper_figures, tables
 from saltwm.report.claims import salt_against_lewm
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, picture_caption
 from saltwm.report.paper_figures import PaperRate
 from saltwm.report.tables import PooledRow
-from saltwm.statistics import wilson
 
 _SMALL = (3.1, 2.5)  # inches: a quarter of the page's width
 _SHORT = (3.1, 1.75)

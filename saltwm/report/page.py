@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from saltwm import durable
-from saltwm.records import MISMATCH_RATIO, Cell, Comparison, Decoding, Diagnosis, TaskSet, Training
+from saltwm.disk import durable
+from saltwm.disk.records import MISMATCH_RATIO, Cell, Comparison, Decoding, Diagnosis, TaskSet, Training
 from saltwm.report import figures, tables
 from saltwm.report.claims import claims
 from saltwm.report.figures import Drawing, Series

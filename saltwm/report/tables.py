@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saltwm.config import to_plain
-from saltwm.records import Anatomy, Cell, Comparison, Evaluation, KindOfTask, PlannedCell, Probe, Rate
-from saltwm.statistics import method_key, over_seeds, wilson
+from saltwm.disk.records import Anatomy, Cell, Comparison, Evaluation, KindOfTask, PlannedCell, Probe, Rate
+from saltwm.evaluation.statistics import method_key, over_seeds, wilson
+from saltwm.ground.config import to_plain
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -12,9 +12,9 @@ from fake_results import make_results
 from saltwm.cli import story
 from saltwm.cli.printing import spell
 from saltwm.cli.story import Reproduce, timed
-from saltwm.config import CLEAN_PROTOCOL
-from saltwm.errors import UsageError
-from saltwm.records import read_stages
+from saltwm.disk.records import read_stages
+from saltwm.ground.config import CLEAN_PROTOCOL
+from saltwm.ground.errors import UsageError
 
 
 def spelled(reproduce: Reproduce, environment: str) -> list[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from saltwm.checkpoint import load
 from saltwm.cli import main
-from saltwm.data.collect import collect
+from saltwm.disk.checkpoint import load
+from saltwm.jobs.collect import collect
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,8 @@ def test_a_damaged_model_or_dataset_is_never_shown(shelf, tmp_path, capsys):
 
 
 def test_all_shows_what_can_be_drawn_and_says_what_cannot(shelf, tmp_path, capsys, monkeypatch):
-    from saltwm import checkpoint, doctor
+    from saltwm.disk import checkpoint
+    from saltwm.jobs import doctor
 
     main(["demo", "all", "--checkpoints", str(shelf), "--out", str(tmp_path), "--json"])
     assert json.loads(capsys.readouterr().out)["environment"] == "two-room"

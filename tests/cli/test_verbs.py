@@ -12,8 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from saltwm.config import from_plain, read_config
-from saltwm.records import Diagnosis, Evaluation
+from saltwm.disk.records import Diagnosis, Evaluation
+from saltwm.ground.config import from_plain, read_config
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
@@ -208,7 +208,7 @@ def test_doctor_looks_at_everything():
 
 def test_a_nan_action_is_refused_with_its_place():
     from saltwm.envs import make_env
-    from saltwm.errors import NonFiniteError
+    from saltwm.ground.errors import NonFiniteError
 
     env = make_env("two-room")
     env.reset(seed=0)

@@ -6,7 +6,7 @@ import pytest
 from public_files import PublicModel, config_json, write_public
 
 from saltwm.cli import main
-from saltwm.data.collect import collect
+from saltwm.jobs.collect import collect
 
 
 @pytest.fixture(scope="module")

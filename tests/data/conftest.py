@@ -3,7 +3,7 @@
 import pytest
 from small_datasets import make_recipe, write_dataset
 
-from saltwm.data.store import Dataset
+from saltwm.disk.dataset import Dataset
 
 
 @pytest.fixture

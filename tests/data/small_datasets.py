@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from saltwm import rng
-from saltwm.config import WorldSpec
-from saltwm.data import parts
-from saltwm.data.layout import Episode, Recipe
+from saltwm.disk import dataset_writer as parts
+from saltwm.disk.layout import Episode, Recipe
+from saltwm.ground import rng
+from saltwm.ground.config import WorldSpec
 
 SIZE = 8
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from saltwm import durable
-from saltwm.data import collect as collecting
-from saltwm.data.collect import collect, collect_episode
-from saltwm.data.layout import Recipe, check_episode
+from saltwm.disk import durable
+from saltwm.disk.layout import Recipe, check_episode
 from saltwm.envs import ENVIRONMENTS, env_class, make_env
-from saltwm.errors import LockedError, MismatchError, SaltError, UsageError
+from saltwm.ground.errors import LockedError, MismatchError, SaltError, UsageError
+from saltwm.jobs import collect as collecting
+from saltwm.jobs.collect import collect, collect_episode
 
 OPTIONS = {"episodes": 7, "image_size": 16, "episodes_per_part": 2, "seed": 5}
 
@@ -93,7 +93,7 @@ def test_impossible_requests_are_refused_before_anything_is_written(tmp_path, ch
 
 
 def test_the_command_that_resumes_names_every_option(collected):
-    from saltwm.data.parts import resume_command
+    from saltwm.disk.dataset_writer import resume_command
 
     command = resume_command(collected.path, collected.recipe)
     assert command == (

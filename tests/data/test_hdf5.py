@@ -12,12 +12,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltwm.data import archives, hdf5, parts
-from saltwm.data.collect import collect, collect_episode
-from saltwm.data.hdf5 import export_hdf5, import_hdf5
-from saltwm.data.layout import Recipe
+from saltwm.disk import dataset_writer as parts
+from saltwm.disk.layout import Recipe
 from saltwm.envs import make_env
-from saltwm.errors import DamagedError, MismatchError, SaltError, Stopped, UsageError
+from saltwm.ground.errors import DamagedError, MismatchError, SaltError, Stopped, UsageError
+from saltwm.interop import archives, hdf5
+from saltwm.interop.hdf5 import export_hdf5, import_hdf5
+from saltwm.jobs.collect import collect, collect_episode
 
 SIZE = 24
 

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from saltwm.checkpoint import load
-from saltwm.config import PROTOCOLS, read_config
-from saltwm.data.collect import collect
-from saltwm.data.inspection import info
-from saltwm.data.layout import Recipe
-from saltwm.data.parts import resume_command
 from saltwm.data.windows import Windows, held_out_episodes
-from saltwm.diagnostics.diagnose import encode_trajectories
 from saltwm.diagnostics.probe import probe
-from saltwm.errors import UsageError
+from saltwm.disk.checkpoint import load
+from saltwm.disk.dataset_writer import resume_command
+from saltwm.disk.layout import Recipe
 from saltwm.evaluation.tasks import choose_tasks
+from saltwm.ground.config import PROTOCOLS, read_config
+from saltwm.ground.errors import UsageError
+from saltwm.jobs.collect import collect
+from saltwm.jobs.diagnose import encode_trajectories
+from saltwm.jobs.inspection import info
 from saltwm.train import train
 
 

@@ -7,12 +7,12 @@ import pytest
 from PIL import Image
 from small_datasets import make_recipe
 
-from saltwm.data import parts
-from saltwm.data.collect import collect
-from saltwm.data.inspection import info, plot_stats, preview, stats
-from saltwm.data.layout import Episode
-from saltwm.data.store import Dataset
-from saltwm.errors import UsageError
+from saltwm.disk import dataset_writer as parts
+from saltwm.disk.dataset import Dataset
+from saltwm.disk.layout import Episode
+from saltwm.ground.errors import UsageError
+from saltwm.jobs.collect import collect
+from saltwm.jobs.inspection import info, plot_stats, preview, stats
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_datasets import make_episode, make_recipe
 
-from saltwm import durable
-from saltwm.data import layout, parts
-from saltwm.data.store import Dataset
-from saltwm.errors import DamagedError, DiskError, MismatchError, NonFiniteError, SaltError, ShapeError, UsageError
+from saltwm.disk import dataset_writer as parts
+from saltwm.disk import durable, layout
+from saltwm.disk.dataset import Dataset
+from saltwm.ground.errors import (
+    DamagedError,
+    DiskError,
+    MismatchError,
+    NonFiniteError,
+    SaltError,
+    ShapeError,
+    UsageError,
+)
 
 
 def test_it_gives_back_what_was_written(make_dataset):

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_datasets import make_recipe, write_dataset
 
-from saltwm.data.store import Dataset
 from saltwm.data.windows import Windows, batches, held_out_episodes
-from saltwm.errors import ShapeError, UsageError
+from saltwm.disk.dataset import Dataset
+from saltwm.ground.errors import ShapeError, UsageError
 
 
 def brute_force(lengths, frames, frameskip, frame_every):

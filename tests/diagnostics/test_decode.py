@@ -10,14 +10,14 @@ import pytest
 import torch
 from PIL import Image
 
-from saltwm import checkpoint, durable
-from saltwm.diagnostics import decode
-from saltwm.diagnostics.decode import choose_frames, decode_run, draw_rollouts, pixel_mse, predict
 from saltwm.diagnostics.decoder import DECODERS, Convolutions, CrossAttention, Decoder, Recipe, fit_decoder
-from saltwm.diagnostics.diagnose import Stretches
 from saltwm.diagnostics.probe import fit_and_test_episodes
-from saltwm.errors import DamagedError, MismatchError, NonFiniteError, UsageError
-from saltwm.records import read_decoding
+from saltwm.disk import checkpoint, durable
+from saltwm.disk.records import read_decoding
+from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
+from saltwm.jobs import decode
+from saltwm.jobs.decode import choose_frames, decode_run, draw_rollouts, pixel_mse, predict
+from saltwm.jobs.diagnose import Stretches
 
 STEPS = 40
 

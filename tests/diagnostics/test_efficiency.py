@@ -6,11 +6,11 @@ import json
 import pytest
 import torch
 
+from saltwm.bench import planning as efficiency
+from saltwm.bench.planning import bare_products, contraction_cost, matrix_cost, paper_model
+from saltwm.bench.timing import Figure, Timings, take_turns
 from saltwm.cli.bench import BENCHES, Bench
-from saltwm.diagnostics import efficiency
-from saltwm.diagnostics.efficiency import bare_products, contraction_cost, matrix_cost, paper_model
-from saltwm.diagnostics.timing import Figure, Timings, take_turns
-from saltwm.errors import UsageError
+from saltwm.ground.errors import UsageError
 from saltwm.planning.costs import Situation, terminal_cost
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from saltwm import checkpoint, durable
-from saltwm.checkpoint import load
-from saltwm.config import read_config
-from saltwm.data.collect import collect
-from saltwm.diagnostics.diagnose import diagnose_run, training_seconds
 from saltwm.diagnostics.probe import cost_order, probe, r_squared, rank_correlation, ridge
-from saltwm.errors import MismatchError, UsageError
-from saltwm.records import Diagnosis, Probes, Training
+from saltwm.disk import checkpoint, durable
+from saltwm.disk.checkpoint import load
+from saltwm.disk.records import Diagnosis, Probes, Training
+from saltwm.ground.config import read_config
+from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.jobs.collect import collect
+from saltwm.jobs.diagnose import diagnose_run, training_seconds
 
 
 @pytest.fixture

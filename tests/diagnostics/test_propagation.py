@@ -6,10 +6,10 @@ import scipy.linalg
 import torch
 from torch import Tensor, nn
 
-from saltwm.config import TransformerConfig
 from saltwm.diagnostics import jacobians
 from saltwm.diagnostics.jacobians import current_state_jacobian, in_float64, state_dependence
 from saltwm.diagnostics.propagation import measure, phi, step_jacobian
+from saltwm.ground.config import TransformerConfig
 from saltwm.model.affine import StateAffine
 from saltwm.model.transformer import TransformerPredictor
 from saltwm.model.transition import Transition

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from saltwm.diagnostics.training_cost import train_figures
+from saltwm.bench.training import train_figures
 
 
 @pytest.mark.parametrize("model", ["salt", "lewm"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from saltwm.envs.cube import Cube, CubeDouble
-from saltwm.rng import stream
+from saltwm.ground.rng import stream
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from gymnasium.utils.env_checker import check_env
 
 from saltwm.envs import ENVIRONMENTS, env_class, make_env, register
 from saltwm.envs.base import Action, PlanningEnv, State
-from saltwm.errors import NonFiniteError, ShapeError, UsageError
-from saltwm.rng import stream
+from saltwm.ground.errors import NonFiniteError, ShapeError, UsageError
+from saltwm.ground.rng import stream
 
 STEPS = 60
 

@@ -5,7 +5,7 @@ import pymunk
 import pytest
 
 from saltwm.envs.push_t import ANGLE_RADIUS, BAR, CENTRE_OF_MASS, INERTIA, STEM, PushT, _corners, gaps
-from saltwm.rng import stream
+from saltwm.ground.rng import stream
 
 
 def pose(agent: tuple[float, float], block: tuple[float, float], angle: float = 0.0) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 
 from saltwm.envs.mujoco_render import choose_backend
 from saltwm.envs.reacher import Reacher
-from saltwm.rng import stream
+from saltwm.ground.rng import stream
 
 
 def at(shoulder: float, wrist: float) -> np.ndarray:

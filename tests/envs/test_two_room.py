@@ -9,10 +9,10 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltwm import rng
 from saltwm.envs import register, two_room
 from saltwm.envs.two_room import DOOR, HIGH, LOW, RADIUS, WALLS, Point, TwoRoom, draw_discs, end_point_move, swept_move
-from saltwm.errors import NonFiniteError, ShapeError, UsageError
+from saltwm.ground import rng
+from saltwm.ground.errors import NonFiniteError, ShapeError, UsageError
 
 
 def clearance(position, box):

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from saltwm import checkpoint, durable
-from saltwm.checkpoint import FORMAT, CheckpointInfo, RunInfo
-from saltwm.config import CEMConfig, EncoderConfig, GaussNewtonConfig, ModelConfig, RunConfig, TrainConfig
-from saltwm.errors import DamagedError, MismatchError, SaltError, UsageError
-from saltwm.evaluation import cell as cells
-from saltwm.evaluation.chunks import chunk_writer, read_chunk, read_outcomes
-from saltwm.evaluation.evaluate import Request, evaluate_policy, evaluate_run, make_job
+from saltwm.disk import checkpoint, durable
+from saltwm.disk.checkpoint import FORMAT, CheckpointInfo, RunInfo
+from saltwm.disk.records import read_cell, read_cells, read_tasks
+from saltwm.ground.config import CEMConfig, EncoderConfig, GaussNewtonConfig, ModelConfig, RunConfig, TrainConfig
+from saltwm.ground.errors import DamagedError, MismatchError, SaltError, UsageError
+from saltwm.jobs import cell as cells
+from saltwm.jobs.chunks import chunk_writer, read_chunk, read_outcomes
+from saltwm.jobs.evaluate import Request, evaluate_policy, evaluate_run, make_job
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.policy import Decision
-from saltwm.records import read_cell, read_cells, read_tasks
-from saltwm.workers import Event
+from saltwm.processes.pool import Event
 
 FAST = CEMConfig(candidates=12, iterations=2, elites=4)
 
@@ -320,7 +320,7 @@ def write_run(path, world, dataset_sha256, train, source=None):
 
 
 def test_a_checkpoint_of_another_world_is_refused(run, dataset, tmp_path):
-    from saltwm.data.collect import collect
+    from saltwm.jobs.collect import collect
 
     other = collect("two-room", tmp_path / "data", 20, image_size=24, frame_every=5, workers=1)
     with pytest.raises(MismatchError, match="image_size: expected 16, found 24"):

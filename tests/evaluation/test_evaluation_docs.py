@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from saltwm.records import read_cells
+from saltwm.disk.records import read_cells
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "evaluation.md"

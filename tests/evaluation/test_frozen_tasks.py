@@ -5,15 +5,15 @@ import json
 
 import pytest
 
-from saltwm import durable
 from saltwm.cli import main
-from saltwm.config import CEMConfig, to_plain
-from saltwm.errors import DamagedError, MismatchError, UsageError
-from saltwm.evaluation.chunks import run_one
-from saltwm.evaluation.evaluate import Request, evaluate_run, make_job
-from saltwm.evaluation.suite import Suite, run_suite
+from saltwm.disk import durable
+from saltwm.disk.records import read_plan
 from saltwm.evaluation.tasks import read_frozen
-from saltwm.records import read_plan
+from saltwm.ground.config import CEMConfig, to_plain
+from saltwm.ground.errors import DamagedError, MismatchError, UsageError
+from saltwm.jobs.chunks import run_one
+from saltwm.jobs.evaluate import Request, evaluate_run, make_job
+from saltwm.jobs.suite import Suite, run_suite
 
 FAST = CEMConfig(candidates=12, iterations=2, elites=4)
 

@@ -6,13 +6,13 @@ import h5py
 import numpy as np
 import pytest
 
-from saltwm.data.collect import collect
-from saltwm.data.hdf5 import export_hdf5, import_hdf5
-from saltwm.errors import MismatchError
-from saltwm.evaluation.chunks import surroundings
-from saltwm.evaluation.evaluate import Request, evaluate_policy, make_job
+from saltwm.disk.records import read_tasks
+from saltwm.ground.errors import MismatchError
+from saltwm.interop.hdf5 import export_hdf5, import_hdf5
+from saltwm.jobs.chunks import surroundings
+from saltwm.jobs.collect import collect
+from saltwm.jobs.evaluate import Request, evaluate_policy, make_job
 from saltwm.planning.policy import Decision
-from saltwm.records import read_tasks
 
 
 class Watcher:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from saltwm.errors import MismatchError, UsageError
-from saltwm.evaluation import on_ray
-from saltwm.evaluation.on_ray import ChunkActor, RayWorkers
 from saltwm.evaluation.protocols import planner_named
-from saltwm.evaluation.suite import Suite, run_suite
+from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.interop import on_ray
+from saltwm.interop.on_ray import ChunkActor, RayWorkers
+from saltwm.jobs.suite import Suite, run_suite
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra ray is not installed")
 

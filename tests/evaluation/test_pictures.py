@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from saltwm.config import PROTOCOLS
 from saltwm.data.windows import held_out_episodes
+from saltwm.disk.records import EpisodeRecord, PlanRecord
 from saltwm.envs import make_env
-from saltwm.errors import UsageError
-from saltwm.evaluation.pictures import caption, play, replay, thinned, write_video
 from saltwm.evaluation.rollout import run_tasks
 from saltwm.evaluation.tasks import choose_tasks
+from saltwm.ground.config import PROTOCOLS
+from saltwm.ground.errors import UsageError
+from saltwm.jobs.pictures import caption, play, replay, thinned, write_video
 from saltwm.planning.policy import RandomPolicy
-from saltwm.records import EpisodeRecord, PlanRecord
 
 
 @pytest.fixture(scope="module")

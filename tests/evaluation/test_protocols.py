@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saltwm.config import PROTOCOLS, CEMConfig, GaussNewtonConfig
-from saltwm.errors import UsageError
-from saltwm.evaluation.evaluate import Request, evaluate_policy, make_job
+from saltwm.disk.records import read_cell, read_tasks
 from saltwm.evaluation.protocols import planner_named, protocol_for
 from saltwm.evaluation.tasks import choose_tasks
+from saltwm.ground.config import PROTOCOLS, CEMConfig, GaussNewtonConfig
+from saltwm.ground.errors import UsageError
+from saltwm.jobs.evaluate import Request, evaluate_policy, make_job
 from saltwm.planning.policy import RandomPolicy
-from saltwm.records import read_cell, read_tasks
 
 
 def test_a_variation_has_a_name_of_its_own():

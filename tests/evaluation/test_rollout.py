@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saltwm.config import PROTOCOLS
+from saltwm.disk.records import Task
 from saltwm.envs import make_env
-from saltwm.errors import ShapeError, UsageError
 from saltwm.evaluation.rollout import run_tasks
+from saltwm.ground.config import PROTOCOLS
+from saltwm.ground.errors import ShapeError, UsageError
 from saltwm.planning.policy import Decision, RandomPolicy
-from saltwm.records import Task
 
 CLEAN, PAPER = PROTOCOLS["clean"], PROTOCOLS["paper"]
 LEFT, RIGHT = (40.0, 150.0), (90.0, 150.0)

@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 
-from saltwm import durable
-from saltwm.config import CEMConfig, GaussNewtonConfig
-from saltwm.errors import MismatchError, UsageError
-from saltwm.evaluation import suite as suites
-from saltwm.evaluation.suite import Suite, run_suite
-from saltwm.records import read_cells, read_plan
+from saltwm.disk import durable
+from saltwm.disk.records import read_cells, read_plan
+from saltwm.ground.config import CEMConfig, GaussNewtonConfig
+from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.jobs import suite as suites
+from saltwm.jobs.suite import Suite, run_suite
 
 FAST = CEMConfig(candidates=12, iterations=2, elites=4)
 
@@ -87,7 +87,7 @@ def test_a_place_that_another_model_has_taken_is_found_before_anything_runs(fini
 
 
 def test_a_run_without_a_dataset_of_its_world_is_refused(dataset, run, tmp_path):
-    from saltwm.data.collect import collect
+    from saltwm.jobs.collect import collect
 
     larger = collect("two-room", tmp_path / "data", 20, image_size=24, frame_every=5, workers=1)
     with pytest.raises(MismatchError, match=r"no dataset given with --data.*image_size: expected 16, found 24"):

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saltwm.config import PROTOCOLS
 from saltwm.data.windows import held_out_episodes
+from saltwm.disk.records import read_tasks
 from saltwm.envs import make_env
-from saltwm.errors import DamagedError, MismatchError, UsageError
 from saltwm.evaluation.tasks import choose_tasks, write_tasks
-from saltwm.records import read_tasks
+from saltwm.ground.config import PROTOCOLS
+from saltwm.ground.errors import DamagedError, MismatchError, UsageError
 
 PAPER, CLEAN = PROTOCOLS["paper"], PROTOCOLS["clean"]
 

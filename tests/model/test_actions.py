@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from saltwm.errors import NonFiniteError, ShapeError, UsageError
+from saltwm.ground.errors import NonFiniteError, ShapeError, UsageError
 from saltwm.model.actions import ActionEncoder
 
 

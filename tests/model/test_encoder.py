@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from saltwm.config import EncoderConfig, ModelConfig, WorldSpec
-from saltwm.errors import ShapeError, UsageError
+from saltwm.ground.config import EncoderConfig, ModelConfig, WorldSpec
+from saltwm.ground.errors import ShapeError, UsageError
 from saltwm.model.encoder import IMAGENET_MEAN, IMAGENET_STD, Encoder
 from saltwm.model.world_model import WorldModel
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from saltwm.errors import ShapeError
+from saltwm.ground.errors import ShapeError
 from saltwm.model.norm import BatchNorm
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from saltwm.config import TransformerConfig
+from saltwm.ground.config import TransformerConfig
 from saltwm.model.transformer import TransformerPredictor
 
 SMALL = TransformerConfig(depth=2, heads=2, head_dim=4, mlp_dim=12, projection_dim=10)

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltwm.config import AffineConfig, EncoderConfig, ModelConfig, ObjectiveConfig, TransformerConfig, WorldSpec
 from saltwm.diagnostics import jacobians, propagation
-from saltwm.errors import ShapeError, UsageError
+from saltwm.ground.config import AffineConfig, EncoderConfig, ModelConfig, ObjectiveConfig, TransformerConfig, WorldSpec
+from saltwm.ground.errors import ShapeError, UsageError
 from saltwm.model.world_model import TRANSITIONS, WorldModel
 from saltwm.objective import draw_projections, effective_rank, prediction_loss, sigreg, training_loss
 

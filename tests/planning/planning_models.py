@@ -2,10 +2,10 @@
 
 import torch
 
-from saltwm.config import AffineConfig, EncoderConfig, ModelConfig, TransformerConfig, WorldSpec
+from saltwm.ground.config import AffineConfig, EncoderConfig, ModelConfig, TransformerConfig, WorldSpec
+from saltwm.ground.rng import torch_stream
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.costs import Situation
-from saltwm.rng import torch_stream
 
 WORLD = WorldSpec("two-room", 2, image_size=16)
 SMALL = ModelConfig(

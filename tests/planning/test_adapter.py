@@ -8,9 +8,9 @@ import torch
 from planning_models import SMALL, WORLD, shaken
 from torch import nn
 
-from saltwm.errors import MismatchError, ShapeError
+from saltwm.ground.errors import MismatchError, ShapeError
+from saltwm.interop.solver_adapter import SolverAdapter
 from saltwm.model.encoder import IMAGENET_MEAN, IMAGENET_STD
-from saltwm.planning.adapter import SolverAdapter
 
 SIZE = WORLD.image_size
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from planning_models import SMALL, WORLD, shaken
 
-from saltwm.config import CEMConfig, GaussNewtonConfig
 from saltwm.envs import make_env
-from saltwm.errors import ShapeError, UsageError
+from saltwm.ground.config import CEMConfig, GaussNewtonConfig
+from saltwm.ground.errors import ShapeError, UsageError
 from saltwm.planning.agent import Agent
 from saltwm.planning.policy import View
 

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltwm.config import CEMConfig
-from saltwm.errors import NonFiniteError, ShapeError, UsageError
+from saltwm.ground.config import CEMConfig
+from saltwm.ground.errors import NonFiniteError, ShapeError, UsageError
+from saltwm.ground.rng import torch_stream
 from saltwm.planning.cem import Bounds, cem
-from saltwm.rng import torch_stream
 
 SMALL = CEMConfig(candidates=64, iterations=12, elites=8)
 

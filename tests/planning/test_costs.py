@@ -7,8 +7,8 @@ import pytest
 import torch
 from planning_models import SMALL, in_double, shaken, situation
 
-from saltwm.config import AffineConfig, CEMConfig
-from saltwm.errors import ShapeError
+from saltwm.ground.config import AffineConfig, CEMConfig
+from saltwm.ground.errors import ShapeError
 from saltwm.planning.agent import Agent
 from saltwm.planning.costs import FoldedAffine, Situation, rollout_cost, terminal_cost
 from saltwm.planning.policy import RandomPolicy, View

@@ -6,8 +6,8 @@ import pytest
 import torch
 from planning_models import SMALL, generators, in_double, shaken, situation
 
-from saltwm.config import AffineConfig, CEMConfig, GaussNewtonConfig
-from saltwm.errors import NonFiniteError, UsageError
+from saltwm.ground.config import AffineConfig, CEMConfig, GaussNewtonConfig
+from saltwm.ground.errors import NonFiniteError, UsageError
 from saltwm.planning.cem import Bounds, cem
 from saltwm.planning.costs import FoldedAffine, Situation, terminal_cost
 from saltwm.planning.gauss_newton import gauss_newton, last_latent_and_jacobian

@@ -7,7 +7,7 @@ import pytest
 import torch
 from planning_models import SMALL, generators, shaken, situation
 
-from saltwm.config import (
+from saltwm.ground.config import (
     CEMConfig,
     GaussNewtonConfig,
     GradientConfig,
@@ -17,7 +17,7 @@ from saltwm.config import (
     from_plain,
     to_plain,
 )
-from saltwm.errors import DamagedError, NonFiniteError, UsageError
+from saltwm.ground.errors import DamagedError, NonFiniteError, UsageError
 from saltwm.planning.cem import Bounds, compatible_cem
 from saltwm.planning.costs import Situation
 from saltwm.planning.gradient import gradient_descent

@@ -7,10 +7,10 @@ import pytest
 from small_runs import SMALL, write_run
 
 import saltwm
-from saltwm.checkpoint import require_same_world
-from saltwm.config import WorldSpec
+from saltwm.disk.checkpoint import require_same_world
 from saltwm.envs import ENVIRONMENTS, env_class
-from saltwm.errors import MismatchError
+from saltwm.ground.config import WorldSpec
+from saltwm.ground.errors import MismatchError
 
 
 def world_of(environment):

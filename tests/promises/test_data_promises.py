@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from processes import group_members, wait_until_gone, workers_of
 
-from saltwm import durable
-from saltwm.data.collect import collect
-from saltwm.data.store import Dataset
 from saltwm.data.windows import Windows
-from saltwm.errors import DamagedError, SaltError
+from saltwm.disk import durable
+from saltwm.disk.dataset import Dataset
+from saltwm.ground.errors import DamagedError, SaltError
+from saltwm.jobs.collect import collect
 
 PROGRAM = """
 import sys
-from saltwm.data.collect import collect
-from saltwm.errors import SaltError
+from saltwm.jobs.collect import collect
+from saltwm.ground.errors import SaltError
 if __name__ == "__main__":
     try:
         path, episodes, per_part, name = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]

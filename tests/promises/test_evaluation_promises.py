@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from processes import wait_until_gone, workers_of
 
-from saltwm.config import PROTOCOLS, CEMConfig
+from saltwm.disk.records import Task, read_cells, read_comparisons, read_plan
 from saltwm.envs import make_env
 from saltwm.evaluation.rollout import run_tasks
+from saltwm.ground.config import PROTOCOLS, CEMConfig
 from saltwm.planning.policy import RandomPolicy
-from saltwm.records import Task, read_cells, read_comparisons, read_plan
 from saltwm.report.tables import contests, seed_means, success_rows, success_table
 
 FAST = CEMConfig(candidates=12, iterations=2, elites=4)
@@ -98,7 +98,7 @@ def test_p17_odd_goals_end_within_the_budget_with_a_reason(environment, count, p
 
 @pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.full)])
 def test_p17_a_planning_agent_ends_with_a_reason_too(run, count):
-    from saltwm.checkpoint import load
+    from saltwm.disk.checkpoint import load
     from saltwm.planning.agent import Agent
 
     env = make_env("two-room", image_size=16)

@@ -10,13 +10,13 @@ from public_files import config_json, write_public
 from small_runs import write_run
 
 import saltwm
-from saltwm import checkpoint, durable
-from saltwm.data.collect import collect
-from saltwm.data.store import Dataset
-from saltwm.errors import DamagedError, SaltError
+from saltwm.disk import checkpoint, durable
+from saltwm.disk.dataset import Dataset
+from saltwm.disk.records import read_cell
 from saltwm.evaluation.tasks import read_tasks
-from saltwm.records import read_cell
-from saltwm.weights.public import import_weights
+from saltwm.ground.errors import DamagedError, SaltError
+from saltwm.interop.weights.public import import_weights
+from saltwm.jobs.collect import collect
 
 
 @pytest.fixture(scope="module")

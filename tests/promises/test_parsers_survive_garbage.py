@@ -16,12 +16,12 @@ from public_files import config_json
 from small_runs import WORLD, write_run
 
 import saltwm
-from saltwm import checkpoint, durable
-from saltwm.config import CLEAN_PROTOCOL, to_plain, write_config
-from saltwm.errors import SaltError
+from saltwm.disk import checkpoint, durable
+from saltwm.disk.records import EpisodeRecord, Evaluation, PlanRecord, Rate, Task, TaskSet, read_cell
 from saltwm.evaluation.tasks import read_tasks, write_tasks
-from saltwm.records import EpisodeRecord, Evaluation, PlanRecord, Rate, Task, TaskSet, read_cell
-from saltwm.weights.config_json import read_stated
+from saltwm.ground.config import CLEAN_PROTOCOL, to_plain, write_config
+from saltwm.ground.errors import SaltError
+from saltwm.interop.weights.config_json import read_stated
 
 QUICK, FULL = 60, 2000
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from hostile_files import Payload, pickled
 
-from saltwm.errors import DamagedError, UsageError
-from saltwm.weights import pt_file
-from saltwm.weights.pt_file import read_pt
+from saltwm.ground.errors import DamagedError, UsageError
+from saltwm.interop.weights import pt_file
+from saltwm.interop.weights.pt_file import read_pt
 
 
 def plain_pickle(path, canary):

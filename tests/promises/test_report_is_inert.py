@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from fake_results import make_results
 
-from saltwm.config import ProtocolConfig
+from saltwm.ground.config import ProtocolConfig
 from saltwm.report import build_report
 
 ADDRESSES = {

@@ -11,8 +11,8 @@ import time
 import pytest
 from trainers import command, leftovers, measured_rows, result_bytes, trainer, wait_until
 
-from saltwm import checkpoint, durable
-from saltwm.errors import DamagedError, DiskError
+from saltwm.disk import checkpoint, durable
+from saltwm.ground.errors import DamagedError, DiskError
 from saltwm.train import train
 
 

@@ -6,12 +6,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from saltwm import durable
-from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, CEMConfig, ProtocolConfig, WorldSpec, to_plain, write_config
-from saltwm.diagnostics.anatomy import write_anatomies
-from saltwm.envs import ENVIRONMENTS, env_class
-from saltwm.evaluation.tasks import write_tasks
-from saltwm.records import (
+from saltwm.disk import durable
+from saltwm.disk.records import (
     Decoding,
     Diagnosis,
     EpisodeRecord,
@@ -24,7 +20,19 @@ from saltwm.records import (
     TaskSet,
     Training,
 )
-from saltwm.statistics import wilson, write_comparisons
+from saltwm.envs import ENVIRONMENTS, env_class
+from saltwm.evaluation.anatomy import write_anatomies
+from saltwm.evaluation.statistics import wilson, write_comparisons
+from saltwm.evaluation.tasks import write_tasks
+from saltwm.ground.config import (
+    CLEAN_PROTOCOL,
+    PAPER_PROTOCOL,
+    CEMConfig,
+    ProtocolConfig,
+    WorldSpec,
+    to_plain,
+    write_config,
+)
 
 SKILL = {"salt": 0.94, "lewm": 0.72, "random": 0.08}
 

@@ -7,10 +7,10 @@ import pytest
 from fake_results import make_results
 from rich.console import Console
 
-from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, write_config
-from saltwm.diagnostics.anatomy import pair_up
-from saltwm.errors import MismatchError, UsageError
-from saltwm.records import failed_episodes, read_cells
+from saltwm.disk.records import failed_episodes, read_cells
+from saltwm.evaluation.anatomy import pair_up
+from saltwm.ground.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, write_config
+from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report.anatomy import anatomy_table, write_anatomy
 
 HOSTILE = '<script>alert("x")</script>'

@@ -6,8 +6,8 @@ import shutil
 import pytest
 from fake_results import make_results
 
-from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, read_config, write_config
-from saltwm.records import Diagnosis, Probes
+from saltwm.disk.records import Diagnosis, Probes
+from saltwm.ground.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, read_config, write_config
 from saltwm.report import paper_figures
 from saltwm.report.claims import below, claims, exact_for_salt_only, smaller
 from saltwm.report.findings import read_findings

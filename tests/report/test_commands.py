@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from saltwm import durable
-from saltwm.config import CEMConfig, GaussNewtonConfig, to_plain
-from saltwm.records import Cell, Evaluation, Rate
+from saltwm.disk import durable
+from saltwm.disk.records import Cell, Evaluation, Rate
+from saltwm.ground.config import CEMConfig, GaussNewtonConfig, to_plain
 from saltwm.report.commands import evaluation_commands
 
 CEM, GAUSS_NEWTON = to_plain(CEMConfig()), to_plain(GaussNewtonConfig())

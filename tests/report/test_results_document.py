@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from fake_results import make_results
 
-from saltwm import durable
 from saltwm.cli import main
-from saltwm.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, to_plain
-from saltwm.errors import MismatchError, UsageError
-from saltwm.records import PlannedCell, read_cells
+from saltwm.disk import durable
+from saltwm.disk.records import PlannedCell, read_cells
+from saltwm.ground.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, to_plain
+from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report.findings import read_findings
 from saltwm.report.markdown import BEGIN, END, check_results, document, readme_table, table, with_table
 from saltwm.report.tables import duration, pooled_rows

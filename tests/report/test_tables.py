@@ -9,9 +9,9 @@ import pytest
 from fake_results import make_results
 from rich.console import Console
 
-from saltwm import durable
-from saltwm.config import CLEAN_PROTOCOL
-from saltwm.records import PlannedCell, read_cells, read_comparisons
+from saltwm.disk import durable
+from saltwm.disk.records import PlannedCell, read_cells, read_comparisons
+from saltwm.ground.config import CLEAN_PROTOCOL
 from saltwm.report.tables import json_rows, method_name, p_value, pooled_rows, seed_means, success_rows, success_table
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks: timing of planning, training and data."""

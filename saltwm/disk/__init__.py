@@ -1,0 +1,1 @@
+"""What stands on disk: datasets, checkpoints, records, and how they are written."""

@@ -1,0 +1,369 @@
+"""Checkpoints: one directory each, safetensors and strict JSON, whole or absent, complete without the dataset.
+
+    RUN/run.json                       the RunConfig and what it was trained on
+    RUN/checkpoints/step-000200/       checkpoint.json, weights.safetensors, optimizer.safetensors, manifest.json
+    RUN/metrics.jsonl                  the training curves (no clock in them: repeating a run repeats these bytes)
+    checkpoints/ENV-MODEL/             a shipped checkpoint: the same without an optimiser, see shipping/ship.py
+
+Loading reads values into a structure that the code builds; no file can name code, and every file is hashed first.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as to_safetensors
+from torch import Tensor
+
+from saltwm.disk import durable
+from saltwm.ground.config import LATER, ModelConfig, RunConfig, WorldSpec, differing_fields, read_config, write_config
+from saltwm.ground.errors import (
+    DamagedError,
+    DiskError,
+    MismatchError,
+    NonFiniteError,
+    SaltError,
+    UsageError,
+    not_a_run,
+)
+from saltwm.model.world_model import WorldModel
+
+RUN_FILE = "run.json"
+INFO_FILE = "checkpoint.json"
+WEIGHTS_FILE = "weights.safetensors"
+OPTIMIZER_FILE = "optimizer.safetensors"
+BESIDES = ("README.md", ".lock")
+"""What may lie in a checkpoint without being part of it: its card, and what a refused writer left."""
+FORMAT = 1
+BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "action_mean", "action_std")
+"""Ends of the names of tensors that are measured, not learnt."""
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a run directory is: decided once, when training starts."""
+
+    format: int
+    run: RunConfig
+    world: WorldSpec
+    dataset: str
+    """Path of the dataset as it was given; only a memory aid."""
+    dataset_sha256: str
+    total_steps: int
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """What a checkpoint is besides its tensors."""
+
+    format: int
+    step: int
+    run: RunConfig
+    world: WorldSpec
+    dataset_sha256: str
+    metrics: dict[str, float]
+    versions: dict[str, str]
+    dataset_source: dict[str, str | int] | None = field(default=None, metadata=LATER)
+    """Where the dataset's episodes came from: policy and seed, or an imported file; None if nobody wrote it down."""
+
+
+def package_versions() -> dict[str, str]:
+    """Versions that decide the numbers."""
+    return {name: version(name) for name in ("saltwm", "torch", "numpy", "safetensors")}
+
+
+def directory_name(step: int) -> str:
+    """Name of the checkpoint after so many steps."""
+    return f"step-{step:06d}"
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def start_run(path: Path, info: RunInfo) -> None:
+    """Create the run directory, or check that it is the same run; MismatchError names each differing field."""
+    if (path / INFO_FILE).exists():
+        raise UsageError(f"{path}: holds a checkpoint, and nothing to go on training from; choose another --out")
+    durable.make_folder(path / "checkpoints")
+    file = path / RUN_FILE
+    if not file.exists():
+        write_config(file, info)
+        return
+    found = read_run(path)
+    different = [
+        *differing_fields(info.run.model, found.run.model),
+        *differing_fields(info.run.objective, found.run.objective),
+        *differing_fields(info.run.train, found.run.train),
+        *differing_fields(info.world, found.world),
+    ]
+    if info.dataset_sha256 != found.dataset_sha256:
+        different.append(f"dataset: expected {info.dataset_sha256[:12]}, found {found.dataset_sha256[:12]}")
+    if different:
+        raise MismatchError(
+            f"{path} holds another run ({'; '.join(different)}); choose another --out or repeat its options"
+        )
+
+
+def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer: dict[str, Tensor], keep: int) -> Path:
+    """Publish RUN/checkpoints/step-N, then remove what is older than the newest `keep` and not the best."""
+    path = run / "checkpoints" / directory_name(info.step)
+    if path.exists():
+        durable.discard_directory(path)  # training came here again only because this one could not be read
+    # As bytes, not with save_file, whose errors do not tell a full disk from anything else.
+    publish(path, info, {WEIGHTS_FILE: to_bytes(weights), OPTIMIZER_FILE: to_bytes(optimizer)})
+    _prune(run, keep)
+    return path
+
+
+def publish(path: Path, info: CheckpointInfo, files: dict[str, bytes], *, replace: bool = False) -> None:
+    """Make `path` a checkpoint of these files, whole or absent; with `replace` in the place of one that is there."""
+    try:
+        with durable.publish_directory(path, replace=replace) as directory:
+            write_config(directory / INFO_FILE, info)
+            for name, data in files.items():
+                durable.write_bytes(directory / name, data)
+    except DiskError as error:
+        size = sum(map(len, files.values()))
+        why = os.strerror(getattr(error.__cause__, "errno", None) or 0)
+        message = f"{path}: cannot write {size} bytes: {why}; what was saved is intact, free some space and repeat"
+        raise DiskError(message) from error
+
+
+def to_bytes(tensors: dict[str, Tensor]) -> bytes:
+    """The tensors as a safetensors file."""
+    return to_safetensors({name: tensor.contiguous() for name, tensor in tensors.items()})
+
+
+def halved(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices and kernels in float16, vectors and measured values as they are; NonFiniteError if one overflows."""
+    narrow = {name: _is_matrix(name, tensor) for name, tensor in weights.items()}
+    halves = {name: tensor.half() if narrow[name] else tensor for name, tensor in weights.items()}
+    for name, tensor in halves.items():
+        if not tensor.isfinite().all():
+            largest = float(weights[name].abs().max())
+            raise NonFiniteError(f"{name}: a value of {largest:.3g} does not fit into float16; use --precision full")
+    return halves
+
+
+def _is_matrix(name: str, tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.ndim > 1 and not name.endswith(BUFFERS)
+
+
+def _prune(run: Path, keep: int) -> None:
+    """Keep the newest `keep` and the best by validation rollout error; the rest disappears whole."""
+    paths = list_checkpoints(run)
+    best = min(paths, key=_score)
+    for path in paths[:-keep]:
+        if path != best or _score(path) == math.inf:
+            durable.discard_directory(path)
+
+
+def _score(path: Path) -> float:
+    """Validation rollout error; a checkpoint that was not validated, or cannot be read, is never the best."""
+    try:
+        return read_info(path).metrics.get("validation_rollout", math.inf)
+    except SaltError:
+        return math.inf
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:
+    """The optimiser's state as named tensors; parameter groups and settings come from the config, not from files."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{key}/{names[index]}": value if isinstance(value, Tensor) else torch.tensor(value)
+        for index, values in state.items()
+        for key, value in values.items()
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, names: list[str], tensors: dict[str, Tensor]) -> None:
+    """Put the tensors of `optimizer_tensors` back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        key, parameter = name.split("/", 1)
+        state.setdefault(names.index(parameter), {})[key] = tensor
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def list_checkpoints(run: Path) -> list[Path]:
+    """Checkpoints of a run, oldest first."""
+    return sorted((run / "checkpoints").glob("step-*"), key=lambda path: (len(path.name), path.name))
+
+
+def read_run(run: Path) -> RunInfo:
+    """The run's description."""
+    if not (run / RUN_FILE).exists():
+        raise not_a_run(run)
+    info = read_config(RunInfo, run / RUN_FILE)
+    _require_format(info.format, run)
+    return info
+
+
+def read_info(checkpoint: Path) -> CheckpointInfo:
+    """The checkpoint's description."""
+    info = read_config(CheckpointInfo, checkpoint / INFO_FILE)
+    _require_format(info.format, checkpoint)
+    return info
+
+
+def _require_format(found: int, where: Path) -> None:
+    if found != FORMAT:
+        raise DamagedError(f"{where}: format {found}, this version reads {FORMAT}")
+
+
+def read_checkpoint(checkpoint: Path) -> tuple[CheckpointInfo, dict[str, Tensor], dict[str, Tensor]]:
+    """Info, weights and optimiser tensors, after checking every hash: all that training goes on from."""
+    verify(checkpoint)
+    if not (checkpoint / OPTIMIZER_FILE).exists():
+        raise UsageError(f"{checkpoint}: weights alone, without the optimiser that training would go on with")
+    return read_info(checkpoint), read_tensors(checkpoint / WEIGHTS_FILE), read_tensors(checkpoint / OPTIMIZER_FILE)
+
+
+def read_weights(checkpoint: Path) -> tuple[CheckpointInfo, dict[str, Tensor]]:
+    """Info and weights, after checking every hash; what was stored in float16 comes as float32."""
+    verify(checkpoint)
+    weights = read_tensors(checkpoint / WEIGHTS_FILE)
+    return read_info(checkpoint), {name: _widened(tensor) for name, tensor in weights.items()}
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype == torch.float16 else tensor
+
+
+def verify(checkpoint: Path) -> None:
+    """DamagedError unless every file is there with its hash, and no other."""
+    durable.verify_directory(checkpoint, besides=BESIDES)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """A safetensors file; anything else is damage."""
+    try:
+        return load_file(path)
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such file") from error
+    except (SafetensorError, ValueError, KeyError, OSError, RuntimeError) as error:
+        raise DamagedError(f"{path}: not a readable safetensors file: {error}") from error
+
+
+def newest_readable(run: Path, say: Callable[[str], None]) -> Path | None:
+    """The newest whole checkpoint; damaged ones are said aloud; all damaged is an error, none at all is None."""
+    paths = list_checkpoints(run)
+    for path in reversed(paths):
+        try:
+            verify(path)
+            _require_own_name(path)
+            return path
+        except SaltError as error:
+            say(f"skipping {path.name}: {error}")
+    if paths:
+        raise DamagedError(f"{run}: none of its {len(paths)} checkpoints is readable; nothing was changed")
+    return None
+
+
+def _require_own_name(path: Path) -> None:
+    """Two whole directories exchanged pass every hash; their names then lie."""
+    step = read_info(path).step
+    if path.name != directory_name(step):
+        raise DamagedError(f"{path}: holds step {step}")
+
+
+def _say_aside(message: str) -> None:
+    """On standard error, so that results on standard output stay clean."""
+    print(message, file=sys.stderr)
+
+
+def find_checkpoint(path: Path, say: Callable[[str], None] = _say_aside) -> Path:
+    """The checkpoint that a path means: itself, or the newest readable one of a run."""
+    path = Path(path)
+    if (path / INFO_FILE).exists():
+        return path
+    read_run(path)
+    found = newest_readable(path, say)
+    if found is None:
+        raise UsageError(f"{path}: no checkpoint yet; go on training with the same `saltwm train` command")
+    return found
+
+
+def load(path: Path | str, *, world: WorldSpec | None = None) -> WorldModel:
+    """A model ready to plan, from a run or a checkpoint; with `world`, only if it was trained for that world."""
+    checkpoint = find_checkpoint(Path(path))
+    verify(checkpoint)
+    info = read_info(checkpoint)
+    if world is not None:
+        require_same_world(info.world, world, checkpoint)
+    file = checkpoint / WEIGHTS_FILE
+    weights = read_tensors(file)
+    _require_fitting(blueprint(info.run.model, info.world, len(weights), file), weights, file)
+    model = WorldModel(info.run.model, info.world)
+    model.load_state_dict(weights)  # widens float16 to the model's float32
+    return model.eval()
+
+
+def blueprint(config: ModelConfig, world: WorldSpec, tensors: int, where: Path) -> dict[str, Tensor]:
+    """State dict of the model that a file of so many tensors describes, without memory or time for absurd sizes."""
+    layers = config.transformer.depth if config.model == "lewm" else 0
+    layers += config.encoder.depth if config.encoder.kind != "conv" else 0
+    if layers > tensors:
+        raise DamagedError(f"{where}: {tensors} tensors cannot be those of a model of {layers} layers")
+    try:
+        with torch.device("meta"):
+            return WorldModel(config, world).state_dict()
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        raise DamagedError(f"{where}: no model of such sizes can be built: {str(error).splitlines()[0]}") from error
+
+
+def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: Path) -> None:
+    """Strict: the same names and shapes, or DamagedError with the first few that differ."""
+    _require_fitting(model.state_dict(), weights, where)
+    model.load_state_dict(weights)
+
+
+def _require_fitting(expected: dict[str, Tensor], weights: dict[str, Tensor], where: Path) -> None:
+    missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
+    wrong = [name for name in expected.keys() & weights.keys() if _kind(expected[name]) != _kind(weights[name])]
+    if missing or extra or wrong:
+        raise DamagedError(f"{where}: missing {missing[:3]}, not expected {extra[:3]}, of another shape {wrong[:3]}")
+
+
+def _kind(tensor: Tensor) -> tuple[torch.Size, bool]:
+    return tensor.shape, tensor.is_floating_point()
+
+
+def require_same_world(trained: WorldSpec, world: WorldSpec, where: Path) -> None:
+    """MismatchError naming each differing field unless a model trained for one world may act in the other."""
+    different = differing_fields(trained, world)
+    if different:
+        raise MismatchError(f"{where} was trained for another world: {'; '.join(different)}")
+
+
+def card(path: Path) -> dict[str, Any]:
+    """A model card: what it is, what it was trained on, how it did."""
+    checkpoint = find_checkpoint(path)
+    info, weights = read_weights(checkpoint)
+    return {
+        "checkpoint": str(checkpoint),
+        "step": info.step,
+        "model": info.run.model.model,
+        "objective": info.run.objective.objective,
+        "preset": info.run.preset,
+        "environment": info.world.environment,
+        "image_size": info.world.image_size,
+        "parameters": sum(tensor.numel() for name, tensor in weights.items() if not name.endswith(BUFFERS)),
+        "bytes": (checkpoint / WEIGHTS_FILE).stat().st_size,
+        "dataset_sha256": info.dataset_sha256,
+        "metrics": info.metrics,
+        "versions": info.versions,
+    }

@@ -1,0 +1,172 @@
+"""Writing a dataset: parts that are whole or absent, then the root that makes them a dataset."""
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saltwm.disk import durable, layout
+from saltwm.disk.arrays import create_array, read_table, write_table
+from saltwm.disk.layout import Episode, Recipe, part_path
+from saltwm.ground.config import read_config, to_plain, write_config
+from saltwm.ground.errors import MismatchError, UsageError
+
+_PACKAGES = ("saltwm", "numpy", "tensorstore", "gymnasium", "pymunk", "mujoco", "dm_control", "ogbench")
+
+
+def start(path: Path, recipe: Recipe) -> None:
+    """Write the recipe, or check that it is the one begun here; MismatchError names each differing field."""
+    file = path / layout.RECIPE_FILE
+    if not file.exists():
+        strangers = sorted(entry.name for entry in path.iterdir() if entry.name != layout.LOCK_FILE)
+        if strangers:
+            raise UsageError(f"{path}: not empty (it holds {strangers[0]}); choose another directory")
+        write_config(file, recipe)
+        return
+    begun = read_config(Recipe, file)
+    differing = _differences(to_plain(begun), to_plain(recipe))
+    if differing:
+        raise MismatchError(
+            f"{path}: begun with other options ({'; '.join(differing)}); use those or another directory"
+        )
+
+
+def missing_parts(path: Path, recipe: Recipe) -> list[int]:
+    """Parts that are still to be written."""
+    return [part for part in range(recipe.parts) if not part_path(path, part).is_dir()]
+
+
+def write_part(path: Path, recipe: Recipe, part: int, episodes: Iterable[Episode]) -> None:
+    """Write one part from its episodes in order; each is checked at the door. Whole or absent."""
+    indices = recipe.part_episodes(part)
+    actions: list[NDArray[np.float32]] = []
+    states: list[NDArray[np.float64]] = []
+    with durable.publish_directory(part_path(path, part)) as directory, _system_errors():
+        frames = _FrameWriter(directory / "frames", recipe)
+        for index, episode in zip(indices, episodes, strict=True):
+            layout.check_episode(str(path), index, episode, recipe)
+            frames.append(episode.frames)
+            actions.append(episode.actions)
+            states.append(episode.states)
+        frames.finish()
+        write_table(directory / "actions", np.concatenate(actions))
+        write_table(directory / "states", np.concatenate(states))
+        write_table(directory / "lengths", np.array([len(a) for a in actions], np.int64))
+        durable.write_json(directory / layout.ROOT_FILE, layout.group_metadata({}))
+
+
+def finish(path: Path, recipe: Recipe) -> None:
+    """Write the root group once every part is there; from then on the directory is a dataset."""
+    parts, actions = [], []
+    for part in range(recipe.parts):
+        directory = part_path(path, part)
+        lengths = read_table(directory / "lengths", (len(recipe.part_episodes(part)),), "int64")
+        steps = int(lengths.sum())
+        actions.append(read_table(directory / "actions", (steps, recipe.world.action_dim), "float32"))
+        parts.append({"steps": steps, "manifest_sha256": durable.sha256(directory / durable.MANIFEST)})
+    every_action = np.concatenate(actions).astype(np.float64)
+    attributes: dict[str, Any] = {
+        "format": layout.FORMAT,
+        "format_version": layout.FORMAT_VERSION,
+        "recipe": to_plain(recipe),
+        "action_mean": every_action.mean(axis=0).tolist(),
+        "action_std": every_action.std(axis=0).tolist(),
+        "versions": package_versions(),
+        "parts": parts,
+    }
+    attributes["sha256"] = durable.sha256_json(attributes)
+    durable.write_json(path / layout.ROOT_FILE, layout.group_metadata(attributes))
+
+
+def resume_command(path: Path, recipe: Recipe) -> str:
+    """The command that finishes this dataset."""
+    world, source = recipe.world, recipe.source
+    words: list[object]
+    if source["kind"] == "import":
+        words = ["saltwm", "data", "import", source["file"], "--env", world.environment]
+        words += ["--image-size", world.image_size, "--episodes", recipe.episodes, "--out", path]
+    else:
+        words = ["saltwm", "collect", world.environment, "--episodes", recipe.episodes, "--seed", source["seed"]]
+        words += ["--policy", source["policy"], "--variant", recipe.variant, "--image-size", world.image_size]
+        words += ["--render", world.render, "--frame-every", recipe.frame_every, "--out", path]
+        words += ["--held-out"] if recipe.is_held_out else []
+    return shlex.join(str(word) for word in words)
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of the packages that make or store episodes, where installed."""
+    found = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+# --- frames ---------------------------------------------------------------------------------------------------------
+
+
+class _FrameWriter:
+    """Frames go to disk a whole shard at a time; their number is known only at the end."""
+
+    def __init__(self, path: Path, recipe: Recipe) -> None:
+        size = recipe.world.image_size
+        most = 2**40  # a bound to write under; `finish` shrinks the array to what came
+        metadata = layout.frames_metadata(most, size)
+        self._store = create_array(path, metadata)
+        shard = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        self._buffer = np.empty(shard, np.uint8)
+        self._filled = 0
+        self._written = 0
+
+    def append(self, frames: NDArray[np.uint8]) -> None:
+        """Add frames [N, H, W, 3]."""
+        while len(frames):
+            taken = frames[: len(self._buffer) - self._filled]
+            self._buffer[self._filled : self._filled + len(taken)] = taken
+            self._filled += len(taken)
+            frames = frames[len(taken) :]
+            if self._filled == len(self._buffer):
+                self._flush()
+
+    def finish(self) -> None:
+        """Write the last, shorter shard."""
+        total = self._written + self._filled
+        # Shrunk first, so that the rest covers its shard and is written without reading it back.
+        self._store = self._store.resize(exclusive_max=[total, None, None, None], resize_metadata_only=True).result()
+        if self._filled:
+            self._flush()
+
+    def _flush(self) -> None:
+        end = self._written + self._filled
+        self._store[self._written : end].write(self._buffer[: self._filled]).result()
+        self._written, self._filled = end, 0
+
+
+@contextlib.contextmanager
+def _system_errors() -> Iterator[None]:
+    """TensorStore reports a full disk as a ValueError; the durable layer wants the system's own error."""
+    try:
+        yield
+    except ValueError as error:
+        code = re.search(r"os_error_code='(\d+)'", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), str(error)) from error
+
+
+def _differences(begun: dict[str, Any], wanted: dict[str, Any], place: str = "") -> list[str]:
+    """'episodes: 200 there, 300 here' for each differing field, nested ones with their path."""
+    found = []
+    for key in sorted(set(begun) | set(wanted)):
+        there, here = begun.get(key), wanted.get(key)
+        if isinstance(there, dict) and isinstance(here, dict):
+            found += _differences(there, here, f"{place}{key}.")
+        elif there != here:
+            found.append(f"{place}{key}: {there!r} there, {here!r} here")
+    return found

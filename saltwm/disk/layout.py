@@ -1,0 +1,164 @@
+"""What a dataset looks like on disk; docs/data.md shows it to users.
+
+    DIR/collection.json           what is being made; written first, so that a resume can refuse other options
+    DIR/part-00000/               episodes 0 .. episodes_per_part-1: whole, with a manifest of hashes, or absent
+        frames/  actions/  states/  lengths/       Zarr v3 arrays, the episodes one after another
+    DIR/zarr.json                 the Zarr v3 root group with the dataset's attributes; written last
+
+An episode of T actions has T+1 states and a frame at every `frame_every`-th of them, so no value is ever a marker.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saltwm.ground.config import Variant, WorldSpec
+from saltwm.ground.errors import NonFiniteError, ShapeError
+from saltwm.ground.shapes import check
+
+FORMAT = "saltwm dataset"
+FORMAT_VERSION = 1
+ROOT_FILE = "zarr.json"
+RECIPE_FILE = "collection.json"
+LOCK_FILE = ".lock"
+ARRAYS = ("frames", "actions", "states", "lengths")
+
+SHARD_BYTES = 64 * 2**20
+"""Raw bytes of frames in one shard file, at most: what a writer holds in memory."""
+MAX_SHARD_FRAMES = 4096
+
+HELD_OUT: dict[str, str | int] = {"split": "held-out"}
+"""In the source of a dataset that no model may be trained on."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides a dataset's content: the same recipe gives the same bytes."""
+
+    world: WorldSpec
+    variant: Variant
+    """Physics that the episodes were made with."""
+    state_dim: int
+    """Numbers in one state."""
+    episodes: int
+    frame_every: int
+    """Steps between two stored frames of an episode."""
+    episodes_per_part: int
+    source: dict[str, str | int]
+    """Where the episodes come from: kind is collect (with policy and seed) or import (with file and its size)."""
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether every episode is for evaluation."""
+        return HELD_OUT.items() <= self.source.items()
+
+    @property
+    def parts(self) -> int:
+        """Number of parts; the last one may be smaller."""
+        return -(-self.episodes // self.episodes_per_part)
+
+    def part_episodes(self, part: int) -> range:
+        """Episodes of one part."""
+        first = part * self.episodes_per_part
+        return range(first, min(first + self.episodes_per_part, self.episodes))
+
+
+@dataclass(frozen=True)
+class Episode:
+    """T actions between T+1 states, and the frames of every `frame_every`-th state."""
+
+    frames: NDArray[np.uint8]
+    """[T // frame_every + 1, H, W, 3]"""
+    actions: NDArray[np.float32]
+    """[T, A], raw"""
+    states: NDArray[np.float64]
+    """[T + 1, S]"""
+
+
+def part_path(dataset: Path, part: int) -> Path:
+    """Directory of a part; names come from numbers alone, so no file can lead out of the dataset."""
+    return dataset / f"part-{part:05d}"
+
+
+def frame_counts(lengths: NDArray[np.int64], frame_every: int) -> NDArray[np.int64]:
+    """Stored frames of episodes with `lengths` actions: [E] -> [E]."""
+    counts: NDArray[np.int64] = lengths // frame_every + 1
+    return counts
+
+
+def offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """First row of each episode when they stand one after another, and the total: [E] -> [E + 1]."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
+# --- values at the door ---------------------------------------------------------------------------------------------
+
+
+def check_episode(where: str, index: int, episode: Episode, recipe: Recipe) -> None:
+    """ShapeError or NonFiniteError naming file, episode, step and field, unless the episode fits the recipe."""
+    name, size = f"{where}: episode {index}", recipe.world.image_size
+    steps = check(f"{name}: action", episode.actions, "T A", dtype="float32", A=recipe.world.action_dim)["T"]
+    if steps == 0:
+        raise ShapeError(f"{name}: action: expected at least one, found none")
+    check(f"{name}: state", episode.states, "N S", dtype="float64", N=steps + 1, S=recipe.state_dim)
+    frames = steps // recipe.frame_every + 1
+    check(f"{name}: frame", episode.frames, "N H W 3", dtype="uint8", N=frames, H=size, W=size)
+    check_finite(name, "action", episode.actions)
+    check_finite(name, "state", episode.states)
+
+
+def check_finite(name: str, field: str, values: NDArray[Any]) -> None:
+    """NonFiniteError naming the first bad step and dimension of values [steps, dimensions]."""
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        step, dimension = bad[0]
+        found = values[step, dimension]
+        raise NonFiniteError(f"{name}, step {step}: {field} is {found} in dimension {dimension}; make it again")
+
+
+# --- Zarr v3 --------------------------------------------------------------------------------------------------------
+
+_ZSTD: dict[str, Any] = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+_CRC32C: dict[str, Any] = {"name": "crc32c"}
+
+
+def frames_metadata(count: int, image_size: int) -> dict[str, Any]:
+    """Zarr v3 metadata of frames: shards of many frames, each frame a compressed and checksummed chunk of its own."""
+    shard = max(1, min(MAX_SHARD_FRAMES, SHARD_BYTES // (3 * image_size**2)))
+    frame = [image_size, image_size, 3]
+    sharding = {
+        "name": "sharding_indexed",
+        "configuration": {
+            "chunk_shape": [1, *frame],
+            "codecs": [{"name": "bytes"}, _ZSTD, _CRC32C],
+            "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, _CRC32C],
+        },
+    }
+    return _metadata([count, *frame], "uint8", [shard, *frame], [sharding])
+
+
+def table_metadata(shape: tuple[int, ...], dtype: str) -> dict[str, Any]:
+    """Zarr v3 metadata of actions, states or lengths: one compressed and checksummed chunk."""
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, _ZSTD, _CRC32C]
+    return _metadata(list(shape), dtype, list(shape), codecs)
+
+
+def group_metadata(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Zarr v3 metadata of a group."""
+    return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+
+
+def _metadata(shape: list[int], dtype: str, chunk: list[int], codecs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": shape,
+        "data_type": dtype,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": 0 if "int" in dtype else 0.0,
+        "codecs": codecs,
+    }

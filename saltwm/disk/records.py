@@ -1,0 +1,453 @@
+"""The plain records that rooms hand to each other through files: tasks, episodes, evaluations, diagnoses.
+
+results/tasks/TASKS.json                       a TaskSet: starts and goals, frozen and hashed
+results/evaluations/CELL/evaluation.json       an Evaluation: one method on one task set, with its summary
+results/evaluations/CELL/episodes.jsonl        an EpisodeRecord per line, in task order
+results/evaluations/CELL/actions.npy           float32 [steps of all episodes, A]: what repeats them
+results/evaluations/CELL/anatomy.json          an Anatomy: its failures by kind
+results/evaluations/CELL/pictures/             moving pictures and strips of some episodes
+results/comparisons.json                       a list of Comparison: methods on the same tasks
+results/suite.json                             a list of PlannedCell: what a suite will evaluate, written before it does
+results/diagnostics/RUN/diagnosis.json         a Diagnosis: error propagation by step
+results/diagnostics/RUN/probes.json            Probes: what the latents know and whether distances between them mean it
+results/diagnostics/RUN/training.json          a Training: what was trained, on what, for how long
+results/diagnostics/RUN/decoded.json           a Decoding: pixel errors of decoded open-loop predictions
+results/diagnostics/RUN/decoded.png            the picture that it describes
+results/diagnostics/RUN/metrics.jsonl          the run's training curves, copied
+results/stages.json                            a list of Stage: how long each step of a reproduction took
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from saltwm.disk import durable
+from saltwm.ground.config import LATER, ProtocolConfig, WorldSpec, from_plain, read_config, to_plain
+from saltwm.ground.errors import DamagedError
+
+T = TypeVar("T")
+
+MISMATCH_RATIO = 5.0
+"""A failure with c / c_hat above this is a mismatch (Sec. 4.4)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One start and goal, both states of the same stored episode."""
+
+    index: int
+    episode: int
+    start_step: int
+    state: tuple[float, ...]
+    goal: tuple[float, ...]
+    distance: float
+    """From start to goal in success radii."""
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """Tasks chosen once and shared by all methods; results on different sets are never paired."""
+
+    world: WorldSpec
+    protocol: ProtocolConfig
+    seed: int
+    dataset_sha256: str
+    pairs_considered: int
+    """Start-goal pairs looked at until the set was full."""
+    pairs_solved_at_start: int
+    """Of those, dropped (or, where the protocol keeps them, kept) although already solved."""
+    pairs_too_near: int
+    """Of those, dropped for lying below the protocol's smallest distance though unsolved."""
+    tasks: tuple[Task, ...]
+
+    @property
+    def sha256(self) -> str:
+        """Identity of the set."""
+        return durable.sha256_json(to_plain(self))
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """One planning call: when, and the mean elite cost after each iteration (empty for a random policy)."""
+
+    step: int
+    elite_costs: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class EpisodeRecord:
+    """What happened on one task. No clock in it: the same seeds give the same bytes."""
+
+    task: int
+    success: bool
+    steps_to_success: int | None
+    steps_taken: int
+    reason: str
+    """reached, budget (spent), solved-at-start."""
+    start_distance: float
+    final_distance: float
+    """In success radii, like all distances here."""
+    closest_distance: float
+    plans: tuple[PlanRecord, ...]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A share of n with its 95 % Wilson interval."""
+
+    successes: int
+    n: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One method on one task set. `seconds` is the only field that a repetition may change."""
+
+    environment: str
+    method: str
+    """salt, lewm, random, or a user's own name."""
+    protocol: str
+    horizon_blocks: int
+    planner: dict[str, Any]
+    tasks_file: str
+    tasks_sha256: str
+    checkpoint: str | None
+    """Path of the run that was evaluated."""
+    checkpoint_sha256: str | None
+    seed: int
+    success: Rate
+    median_steps_to_success: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Error propagation of one model, by rollout step 1..H (lists have H entries)."""
+
+    environment: str
+    method: str
+    objective: str
+    run: str
+    trajectories: int
+    one_step_error: float
+    """Mean |epsilon| / mean |z - mean z|: one-step error relative to the latents' spread."""
+    rollout_error: tuple[float, ...]
+    """Mean |delta_k| relative to the same spread."""
+    propagation_norm: tuple[float, ...]
+    """Geometric mean over trajectories of the spectral norm of Phi_{0->k}."""
+    propagation_low: tuple[float, ...]
+    """Smallest over the measured batches."""
+    propagation_high: tuple[float, ...]
+    """Largest over the measured batches."""
+    rho: tuple[float, ...]
+    """Mean relative discrepancy of the first-order reconstruction, rho_H."""
+    effective_rank: float
+    """Effective number of latent dimensions (exponential of the spectrum's entropy)."""
+    sigma_max_base: float | None
+    """Largest singular value of A0, where there is one."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How well one part of the state can be read linearly from z."""
+
+    field: str
+    r2: float
+    """Share of the held-out variance explained; 1 is perfect, 0 no better than the mean, below 0 worse."""
+    worst: float
+    """The same of the coordinate, or joint, that is read worst."""
+    best: float
+    """And of the one that is read best."""
+
+
+@dataclass(frozen=True)
+class Probes:
+    """What one model's latents know, measured on held-out episodes."""
+
+    environment: str
+    method: str
+    objective: str
+    run: str
+    frames: int
+    """Frames that the probes were scored on; as many others fitted them."""
+    fields: tuple[Probe, ...]
+    """One per part of the state that varies."""
+    pairs: int
+    """Pairs of frames of one episode, a start and a goal."""
+    cost_order: float | None
+    """Spearman's correlation over the pairs of |z - z_g|^2 with the true distance; none if either never varies."""
+    states: int
+    """Latent histories at which the Jacobian was taken, each with the same few action sequences."""
+    jacobian_spread: float
+    """Standard deviation over those states of the Jacobian's largest singular value, relative to its mean; the mean
+    over action sequences (Fig. 2a). Zero up to rounding for a state-affine transition."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What was trained, on what, for how long."""
+
+    environment: str
+    method: str
+    objective: str
+    run: str
+    preset: str
+    steps: int
+    batch_size: int
+    parameters: int
+    data: str
+    """Path of the dataset that the run was diagnosed with; only a memory aid."""
+    dataset_sha256: str
+    """The dataset that it was trained on."""
+    seconds: float | None
+    """Wall time of all sessions; none where the run does not say."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Open-loop predictions of one model, decoded on held-out episodes (App. C.5), beside a picture of some.
+
+    Errors are mean squared differences of pixels in 0 .. 1, by frame.
+    """
+
+    environment: str
+    method: str
+    objective: str
+    run: str
+    decoder: str
+    """small or paper."""
+    steps: int
+    """Of the decoder's fit."""
+    seed: int
+    frames: int
+    """True frames that it was fitted on."""
+    stretches: int
+    """Pieces of held-out episodes that the errors are means over."""
+    context: int
+    """True frames before the first prediction."""
+    times: tuple[int, ...]
+    """Environment step of each frame, counted from the first."""
+    true_mse: tuple[float, ...]
+    """Of true frames, encoded and decoded: the decoder's own blur, and what the latents do not hold."""
+    predicted_mse: tuple[float, ...]
+    """Of decoded predictions; the frames after the context."""
+    mean_mse: tuple[float, ...]
+    """Of the mean picture of the fitted frames: what a decoder that learnt nothing would draw."""
+    picture_sha256: str
+
+    @property
+    def tells_frames_apart(self) -> bool:
+        """Whether decoded true frames are nearer than the mean picture is; if not, the pictures mean nothing."""
+        return sum(self.true_mse) < sum(self.mean_mse)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a reproduction and its wall time, added up over the sessions that it took."""
+
+    environment: str
+    command: str
+    seconds: float
+    sessions: int
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Two methods on the same tasks: which, and where."""
+
+    environment: str
+    protocol: str
+    horizon_blocks: int
+    method_a: str
+    method_b: str
+    cells_a: tuple[str, ...]
+    """Names of the evaluations behind method_a; more than one where evaluation seeds are pooled."""
+    cells_b: tuple[str, ...]
+    """Those behind method_b, on the same task sets in the same order."""
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """a against b on the same tasks: the 2x2 counts, a - b in points, its interval, the exact test and what it says."""
+
+    both: int
+    only_a: int
+    only_b: int
+    neither: int
+    difference: float
+    """Success of a less success of b, in percentage points."""
+    low: float
+    """Lower end of its 95 % paired bootstrap interval, in points."""
+    high: float
+    p: float
+    """Exact two-sided McNemar test."""
+    verdict: str
+    """better, worse (a against b) or no difference shown."""
+
+
+@dataclass(frozen=True)
+class Comparison(PairedDifference, Contest):  # the last base's fields come first, in files too
+    """A contest and its outcome; results/comparisons.json is a list of these."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One failed episode, read as the paper's failure anatomy does (Sec. 4.4, App. D)."""
+
+    task: int
+    kind: str
+    """mismatch (c > 5 c_hat), unflagged, or unclassified (no second plan, or a policy without costs)."""
+    predicted_cost: float | None
+    """c_hat, mean elite cost after the last iteration of the first plan."""
+    observed_cost: float | None
+    """c, mean elite cost after the first iteration of the second plan, from what was then seen."""
+    ratio: float | None
+    """r = c / c_hat; none where either is missing or c_hat is zero."""
+
+
+@dataclass(frozen=True)
+class KindOfTask:
+    """How often the tasks that ask for one kind of thing, such as lifting a cube, were reached."""
+
+    kind: str
+    reached: Rate
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """The failures of one evaluation by kind; rates are over all its episodes, not only the failed ones."""
+
+    mismatch: Rate
+    unflagged: Rate
+    unclassified: Rate
+    failures: tuple[Failure, ...]
+    tasks: tuple[KindOfTask, ...] = field(default=(), metadata=LATER)
+    """Successes by what the task asks for; empty where the environment tells no kinds apart."""
+
+
+@dataclass(frozen=True)
+class PairedAnatomy:
+    """The failures of two methods on the same tasks, and the 2x2 of their outcomes."""
+
+    a: Anatomy
+    b: Anatomy
+    outcomes: Comparison
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A finished evaluation with its episodes; `name` is its folder under results/evaluations."""
+
+    name: str
+    evaluation: Evaluation
+    episodes: tuple[EpisodeRecord, ...]
+
+
+@dataclass(frozen=True)
+class FailedEpisode:
+    """An episode that one method failed, and what the other did with the same task."""
+
+    cell: Cell
+    other_cell: Cell
+    failure: Failure
+    episode: EpisodeRecord
+    other: EpisodeRecord
+
+
+def failed_episodes(pair: PairedAnatomy, cells: Mapping[str, Cell]) -> Iterator[FailedEpisode]:
+    """Every failure of the first method, then every failure of the second; `cells` are theirs by name."""
+    c = pair.outcomes
+    for anatomy, mine, others in ((pair.a, c.cells_a, c.cells_b), (pair.b, c.cells_b, c.cells_a)):
+        failures = iter(anatomy.failures)
+        for name, other_name in zip(mine, others, strict=True):
+            cell, other = cells[name], cells[other_name]
+            for episode, counterpart in zip(cell.episodes, other.episodes, strict=True):
+                if not episode.success:
+                    yield FailedEpisode(cell, other, next(failures), episode, counterpart)
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """An evaluation that a suite includes: until it is there, no mean over its seeds is."""
+
+    environment: str
+    protocol: str
+    horizon_blocks: int
+    method: str
+    seed: int
+
+
+def read_plan(results: Path) -> tuple[PlannedCell, ...]:
+    """What suites under `results` include; nothing where none was begun."""
+    return _read_list(PlannedCell, Path(results) / "suite.json")
+
+
+def read_comparisons(results: Path) -> tuple[Comparison, ...]:
+    """The paired tests in results/comparisons.json; none before two methods met the same tasks."""
+    return _read_list(Comparison, Path(results) / "comparisons.json")
+
+
+def read_stages(results: Path) -> tuple[Stage, ...]:
+    """How long each step of `saltwm reproduce` took, in the order in which they were begun."""
+    return _read_list(Stage, Path(results) / "stages.json")
+
+
+def _read_list(kind: type[T], path: Path) -> tuple[T, ...]:
+    if not path.exists():
+        return ()
+    items = durable.read_json(path)
+    if not isinstance(items, list):
+        raise DamagedError(f"{path}: expected a list, found {type(items).__name__}")
+    return tuple(from_plain(kind, item, f"{path}: entry {i}") for i, item in enumerate(items))
+
+
+def read_tasks(path: Path) -> TaskSet:
+    """A frozen task set, with its hash checked."""
+    value = durable.read_json(path)
+    if not isinstance(value, dict) or "sha256" not in value:
+        raise DamagedError(f"{path}: not a task set (no sha256)")
+    stored = value.pop("sha256")
+    tasks = from_plain(TaskSet, value, str(path))
+    if tasks.sha256 != stored:
+        raise DamagedError(f"{path}: its tasks do not have the hash it names; they were edited")
+    return tasks
+
+
+def read_cell(folder: Path) -> Cell:
+    """The evaluation in `folder`; DamagedError if its episodes are not the ones that its summary counts."""
+    evaluation = read_config(Evaluation, folder / "evaluation.json")
+    path = folder / "episodes.jsonl"
+    lines = durable.read_json_lines(path)
+    episodes = tuple(from_plain(EpisodeRecord, line, f"{path}: line {i}") for i, line in enumerate(lines, start=1))
+    if not episodes:
+        raise DamagedError(f"{path}: no episodes, though evaluation.json says the evaluation is finished")
+    found = (sum(episode.success for episode in episodes), len(episodes))
+    expected = (evaluation.success.successes, evaluation.success.n)
+    if found != expected:
+        raise DamagedError(
+            f"{path}: {found[0]} successes in {found[1]} episodes, "
+            f"but evaluation.json counts {expected[0]} in {expected[1]}; evaluate again into an empty folder"
+        )
+    return Cell(folder.name, evaluation, episodes)
+
+
+def read_decoding(path: Path) -> Decoding:
+    """A decoded.json; DamagedError if it does not have an error for each frame."""
+    decoding = read_config(Decoding, path)
+    found = len(decoding.true_mse), len(decoding.mean_mse), len(decoding.predicted_mse)
+    frames = len(decoding.times)
+    if not 0 < decoding.context < frames or found != (frames, frames, frames - decoding.context):
+        raise DamagedError(
+            f"{path}: {frames} frames, {decoding.context} of them context, but {found[0]}, {found[1]} and {found[2]} "
+            "errors of true frames, the mean picture and predictions; decode it again"
+        )
+    return decoding
+
+
+def read_cells(results: Path) -> tuple[Cell, ...]:
+    """Every finished evaluation under `results`, by name; an unfinished one has no evaluation.json yet."""
+    return tuple(read_cell(path.parent) for path in sorted(Path(results).glob("evaluations/*/evaluation.json")))

@@ -1,0 +1,239 @@
+"""What may be said about success rates: a rate with its interval, a difference with its test (promise P22).
+
+Rates are counts; differences, intervals and seed means are in percent or percentage points, as the paper prints them.
+All intervals are 95 %. A verdict follows the exact test, which is stricter than the interval: where the two disagree,
+"no difference shown" is printed. p-values are not corrected for the number of comparisons made.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from saltwm.disk import durable
+from saltwm.disk.records import Cell, Comparison, Evaluation, PairedDifference, Rate, read_cells
+from saltwm.ground.config import to_plain
+from saltwm.ground.errors import MismatchError, NonFiniteError, UsageError
+from saltwm.ground.rng import stream
+
+CONFIDENCE = 0.95
+ALPHA = 1 - CONFIDENCE
+"""A difference is claimed where p is below this."""
+_RESAMPLES = 10_000
+# Methods later in the list are what earlier ones are measured against; a user's own method comes first.
+_YARDSTICKS = ("salt", "lewm", "random")
+
+
+@dataclass(frozen=True)
+class UnpairedDifference:
+    """a against b on unrelated tasks, as with counts quoted from a paper."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """Mean and sample standard deviation (ddof=1) of one rate per seed; no deviation from a single seed."""
+
+    mean: float
+    std: float | None
+    seeds: int
+
+
+def wilson(successes: int, n: int) -> Rate:
+    """The rate successes / n with its Wilson score interval, as shares in [0, 1]."""
+    _check_counts(successes, n)
+    interval = stats.binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
+    return Rate(successes, n, float(interval.low), float(interval.high))
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """Exact two-sided p of McNemar's test: are the discordant pairs a fair coin? 1 where there are none."""
+    if min(only_a, only_b) < 0:
+        raise UsageError(f"McNemar: counts cannot be negative, found {only_a} and {only_b}")
+    if only_a + only_b == 0:
+        return 1.0
+    return float(stats.binomtest(only_a, only_a + only_b, 0.5).pvalue)
+
+
+def paired_difference(a: Sequence[bool], b: Sequence[bool], seed: int = 0) -> PairedDifference:
+    """Compare two methods' outcomes on the same tasks in the same order."""
+    if len(a) != len(b):
+        raise MismatchError(
+            f"outcomes of {len(a)} and of {len(b)} tasks cannot be paired; evaluate both on one task set"
+        )
+    counts = Counter((bool(x), bool(y)) for x, y in zip(a, b, strict=True))
+    both, only_a, only_b, neither = (counts[x, y] for x in (True, False) for y in (True, False))
+    return paired_counts(both, only_a, only_b, neither, seed)
+
+
+def paired_counts(both: int, only_a: int, only_b: int, neither: int, seed: int = 0) -> PairedDifference:
+    """Compare two methods by the 2x2 counts of their paired outcomes."""
+    n = both + only_a + only_b + neither
+    if min(both, only_a, only_b, neither) < 0 or n == 0:
+        raise UsageError(f"paired counts must be non-negative and not all zero: {both}, {only_a}, {only_b}, {neither}")
+    difference = 100 * (only_a - only_b) / n
+    low, high = _paired_bootstrap(only_a, only_b, n, seed)
+    p = mcnemar(only_a, only_b)
+    return PairedDifference(both, only_a, only_b, neither, difference, low, high, p, _verdict(difference, p))
+
+
+def unpaired_difference(successes_a: int, n_a: int, successes_b: int, n_b: int) -> UnpairedDifference:
+    """Compare two counts on unrelated tasks: Newcombe's interval from the two Wilson intervals, Fisher's exact test."""
+    a, b = wilson(successes_a, n_a), wilson(successes_b, n_b)
+    share_a, share_b = successes_a / n_a, successes_b / n_b
+    difference = share_a - share_b
+    low = difference - np.hypot(share_a - a.low, b.high - share_b)
+    high = difference + np.hypot(a.high - share_a, share_b - b.low)
+    table = [[successes_a, n_a - successes_a], [successes_b, n_b - successes_b]]
+    p = float(stats.fisher_exact(table).pvalue)
+    return UnpairedDifference(100 * difference, float(100 * low), float(100 * high), p, _verdict(difference, p))
+
+
+def over_seeds(rates: Sequence[float]) -> OverSeeds:
+    """Mean and spread of one rate per evaluation seed; a missing seed is the caller's to report, never skipped here."""
+    values = np.asarray(rates, dtype=np.float64)
+    if values.ndim != 1 or values.size == 0:
+        raise UsageError(f"a mean over seeds needs at least one rate, found {list(rates)}")
+    if not np.isfinite(values).all():
+        raise NonFiniteError(f"a rate over seeds is not a number: {list(rates)}; evaluate the missing seed first")
+    std = float(values.std(ddof=1)) if values.size > 1 else None
+    return OverSeeds(float(values.mean()), std, values.size)
+
+
+# --- evaluations -------------------------------------------------------------------------------------------------
+
+
+def compare(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> Comparison:
+    """Compare two methods, each evaluated on the same task sets (one per evaluation seed) in any order."""
+    a, b = _by_task_set(a), _by_task_set(b)
+    sets_a, sets_b = ([cell.evaluation.tasks_sha256 for cell in side] for side in (a, b))
+    if sets_a != sets_b or not a:
+        raise MismatchError(
+            f"{_names(a)} and {_names(b)} were not evaluated on the same tasks "
+            f"({_short(sets_a)} and {_short(sets_b)}); evaluate both with the same tasks file"
+        )
+    for cell_a, cell_b in zip(a, b, strict=True):
+        if [episode.task for episode in cell_a.episodes] != [episode.task for episode in cell_b.episodes]:
+            raise MismatchError(f"{cell_a.name} and {cell_b.name}: their episodes are not of the same tasks in order")
+    result = paired_difference(_outcomes(a), _outcomes(b), seed)
+    first, other = a[0].evaluation, b[0].evaluation
+    return Comparison(
+        environment=first.environment,
+        protocol=first.protocol,
+        horizon_blocks=first.horizon_blocks,
+        method_a=first.method,
+        method_b=other.method,
+        cells_a=tuple(cell.name for cell in a),
+        cells_b=tuple(cell.name for cell in b),
+        **to_plain(result),
+    )
+
+
+def method_key(evaluation: Evaluation) -> tuple[str, str, str]:
+    """What makes a method: its name, its weights, wherever they lie, and its planner. Two runs of SALT are two."""
+    return evaluation.method, evaluation.checkpoint_sha256 or "", durable.sha256_json(evaluation.planner)
+
+
+def comparisons(cells: Iterable[Cell], seed: int = 0) -> list[Comparison]:
+    """Every pair of methods that met the same task sets, seeds pooled; SALT stands before LeWM, LeWM before random."""
+    found = []
+    for _, methods in sorted(by_contest(cells).items()):
+        for a, b in itertools.combinations(sorted(methods, key=_place), 2):
+            in_a, in_b = on_shared_tasks(a, b)
+            if in_a:
+                found.append(compare(in_a, in_b, seed))
+    return found
+
+
+def by_contest(cells: Iterable[Cell]) -> dict[tuple[str, str, int], list[list[Cell]]]:
+    """Who met whom: by environment, protocol and horizon, the cells of each method, apart by weights and planner."""
+    found: dict[tuple[str, str, int], dict[tuple[str, str, str], list[Cell]]] = {}
+    for cell in cells:
+        e = cell.evaluation
+        methods = found.setdefault((e.environment, e.protocol, e.horizon_blocks), {})
+        methods.setdefault(method_key(e), []).append(cell)
+    return {contest: list(methods.values()) for contest, methods in found.items()}
+
+
+def on_shared_tasks(a: Sequence[Cell], b: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """The cells of both sides on task sets that both met."""
+    shared = {c.evaluation.tasks_sha256 for c in a} & {c.evaluation.tasks_sha256 for c in b}
+    in_a, in_b = ([c for c in side if c.evaluation.tasks_sha256 in shared] for side in (a, b))
+    return in_a, in_b
+
+
+def write_comparisons(results: Path, seed: int = 0) -> list[Comparison]:
+    """Compare everything under `results` that can be paired, and leave it in results/comparisons.json."""
+    found = comparisons(read_cells(results), seed)
+    durable.write_json(Path(results) / "comparisons.json", [to_plain(comparison) for comparison in found])
+    return found
+
+
+# --- parts -------------------------------------------------------------------------------------------------------
+
+
+def _paired_bootstrap(only_a: int, only_b: int, n: int, seed: int) -> tuple[float, float]:
+    """Percentile interval of the difference in points, resampling pairs.
+
+    One imagined pair of each discordant kind joins the n real ones (Bonett and Price, 2012, do the same to Wald's
+    interval): without them an evaluation with no discordant pair would claim a difference of exactly zero.
+    """
+    pairs = n + 2
+    shares = [(only_a + 1) / pairs, (only_b + 1) / pairs, (n - only_a - only_b) / pairs]
+    draws = stream(seed, "paired bootstrap").multinomial(pairs, shares, size=_RESAMPLES)
+    low, high = np.quantile((draws[:, 0] - draws[:, 1]) / pairs, [ALPHA / 2, 1 - ALPHA / 2])
+    return float(100 * low), float(100 * high)
+
+
+def _verdict(difference: float, p: float) -> str:
+    if p >= ALPHA:
+        return "no difference shown"
+    return "better" if difference > 0 else "worse"
+
+
+def _check_counts(successes: int, n: int) -> None:
+    if not 0 <= successes <= n or n == 0:
+        raise UsageError(f"a rate needs 0 <= successes <= n and n > 0, found {successes} of {n}")
+
+
+def _rank(method: str) -> int:
+    return _YARDSTICKS.index(method) if method in _YARDSTICKS else -1
+
+
+def _place(cells: Sequence[Cell]) -> tuple[object, ...]:
+    """A method's place among others: yardsticks last, then by name and by run."""
+    e = cells[0].evaluation
+    return _rank(e.method), e.method, e.checkpoint or "", method_key(e)
+
+
+def _by_task_set(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells by task set; MismatchError if one set occurs twice: its tasks would be counted as independent."""
+    cells = sorted(cells, key=lambda cell: cell.evaluation.tasks_sha256)
+    for first, second in itertools.pairwise(cells):
+        if first.evaluation.tasks_sha256 == second.evaluation.tasks_sha256:
+            raise MismatchError(
+                f"{first.name} and {second.name}: one method twice on the same tasks cannot be pooled; "
+                "keep them in separate results folders"
+            )
+    return cells
+
+
+def _outcomes(cells: Sequence[Cell]) -> list[bool]:
+    return [episode.success for cell in cells for episode in cell.episodes]
+
+
+def _names(cells: Sequence[Cell]) -> str:
+    return ", ".join(cell.name for cell in cells) or "nothing"
+
+
+def _short(hashes: Sequence[str]) -> str:
+    return ", ".join(sha256[:8] for sha256 in hashes) or "none"

@@ -1,0 +1,1 @@
+"""Ground: errors, checks, randomness, configuration, progress; no torch."""

@@ -1,0 +1,423 @@
+"""What a run is: frozen dataclasses, and strict JSON in and out.
+
+A file supplies values, never structure: unknown keys, missing keys, wrong types and non-finite numbers are refused
+with the place in the file. Kinds are words from a closed list; no file ever names code.
+"""
+
+import dataclasses
+import functools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, TypeVar, cast, get_args
+
+from saltwm.disk import durable
+from saltwm.ground.errors import DamagedError, UsageError
+
+T = TypeVar("T")
+
+ModelName = Literal["salt", "lewm"]
+ObjectiveName = Literal["rollout", "one-step"]
+Variant = Literal["paper", "clean"]
+ProtocolName = Literal["paper", "clean", "long"]
+PrecisionName = Literal["32-true", "64-true", "bf16-mixed"]
+RenderQuality = Literal["fast", "soft", "full"]
+
+
+# --- the world ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WorldSpec:
+    """What pixels and actions mean: the part of an environment that a dataset and a checkpoint must share.
+
+    Three of the environments have two-dimensional actions, so shapes alone cannot tell them apart.
+    """
+
+    environment: str
+    """Name of the environment, e.g. two-room."""
+    action_dim: int
+    """Numbers in one raw action."""
+    image_size: int = 64
+    """Height and width of a frame in pixels."""
+    render: RenderQuality = "fast"
+    """full: as the benchmark looks; fast: no shadows, reflections or multisampling."""
+    renderer: str = "numpy"
+    """What drew the frames: numpy, egl, osmesa, imported."""
+
+
+# --- the model ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Frames to latents. The defaults are the paper's ViT-Tiny (App. B.2)."""
+
+    kind: Literal["vit", "conv", "conv-vit"] = "vit"
+    """vit: patches and blocks; conv: strided convolutions in their place; conv-vit: convolutions before the blocks."""
+    patch_size: int = 14
+    """vit: side of a patch in pixels."""
+    width: int = 192
+    """Features per token, and of what the projection head receives."""
+    depth: int = 12
+    """Transformer blocks (vit, conv-vit)."""
+    heads: int = 3
+    """Attention heads per block."""
+    mlp_dim: int = 768
+    """Feed-forward width of a block."""
+    channels: tuple[int, ...] = ()
+    """conv, conv-vit: output channels of each strided convolution; each halves the image."""
+    projection_dim: int = 2048
+    """Hidden width of the projection head."""
+
+
+@dataclass(frozen=True)
+class AffineConfig:
+    """The state-affine transition, eq. 8."""
+
+    modes: int = 16
+    """R, the number of modulation matrices N_r (App. B.3); 0 leaves the shared A0 alone (App. F.1)."""
+    spectral: bool = True
+    """A0 = U diag(tanh s) V^T with all singular values below 1; off: a dense A0 (App. C.4)."""
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """LeWM's predictor; the defaults are its published sizes."""
+
+    window: int = 3
+    """Frames of history it attends to."""
+    depth: int = 6
+    """Blocks."""
+    heads: int = 16
+    """Attention heads."""
+    head_dim: int = 64
+    """Features per head."""
+    mlp_dim: int = 2048
+    """Feed-forward width."""
+    dropout: float = 0.1
+    """Dropout in training."""
+    projection_dim: int = 2048
+    """Hidden width of the predictor's projection head."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A world model: encoder, action encoder and one of the two transitions."""
+
+    model: ModelName = "salt"
+    """salt: state-affine transition; lewm: transformer predictor."""
+    latent_dim: int = 192
+    """d, the size of z and of the action condition c (App. B.2)."""
+    frameskip: int = 5
+    """Raw actions in one action block, and environment steps between two frames (App. B.4)."""
+    smoothed_dim: int = 10
+    """Width of the action encoder's first, linear layer."""
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    affine: AffineConfig = field(default_factory=AffineConfig)
+    transformer: TransformerConfig = field(default_factory=TransformerConfig)
+
+
+# --- learning ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """What is minimised: prediction + lambda * SIGReg (eq. 10)."""
+
+    objective: ObjectiveName = "rollout"
+    """rollout: eq. 9, predictions fed back; one-step: eq. 1, predictions from encoded states."""
+    rollout_steps: int = 5
+    """K, supervised predictions per rollout (App. B.4)."""
+    starts: int = 1
+    """Rollouts per window, from each of its first frames: a window has K + starts frames, encoded once."""
+    sigreg_weight: float = 0.09
+    """lambda (App. B.2)."""
+    sigreg_knots: int = 17
+    """Integration points of the characteristic function (App. B.2)."""
+    sigreg_projections: int = 1024
+    """Random directions per step (App. B.2)."""
+
+    @property
+    def window_blocks(self) -> int:
+        """Action blocks of a window; one frame stands between two of them and at both ends."""
+        return self.rollout_steps + self.starts - 1
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How it is learnt. The defaults are the paper's (App. B.2)."""
+
+    batch_size: int = 128
+    """Windows per optimiser step, over all devices together."""
+    epochs: float = 10.0
+    """Passes over the training windows; `steps` overrides it."""
+    steps: int | None = None
+    """Optimiser steps."""
+    learning_rate: float = 5e-5
+    weight_decay: float = 1e-3
+    warmup_fraction: float = 0.01
+    """Share of the steps with a linearly growing learning rate; a cosine to zero follows."""
+    gradient_clip: float = 1.0
+    """Largest gradient norm."""
+    split: Literal["episode", "window"] = "episode"
+    """Held-out data by whole episodes, or by windows as the paper splits (they overlap training windows)."""
+    split_seed: int = 3072
+    """Seed of the split (App. B.1)."""
+    validation_fraction: float = 0.1
+    """Share of the episodes or windows held out (App. B.1)."""
+    seed: int = 0
+    """Seed of the initial weights, the batches and the projections."""
+    validate_every: int = 100
+    """Steps between two validations."""
+    validation_batches: int = 4
+    """Batches per validation."""
+    save_every: int = 200
+    """Steps between two checkpoints."""
+    keep: int = 2
+    """Newest checkpoints kept; the best by validation rollout error is kept besides."""
+    precision: PrecisionName = "32-true"
+    """In Fabric's words, of which the others cannot train these models: docs/training.md says why."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a training run besides the data."""
+
+    preset: str = "paper"
+    """The preset that the values started from."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+# --- planning and evaluation ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CEMConfig:
+    """The cross-entropy method as the paper runs it (App. B.5)."""
+
+    candidates: int = 300
+    """S, action sequences per iteration."""
+    iterations: int = 30
+    elites: int = 30
+    initial_std: float = 1.0
+    """Standard deviation of the first samples, in normalised actions."""
+    kind: Literal["cem"] = "cem"
+
+
+@dataclass(frozen=True)
+class GaussNewtonConfig:
+    """Damped Gauss-Newton through A(c): |z_H - z_g|^2 + mu |a|^2 inside a box, for state-affine models."""
+
+    starts: int = 8
+    """Plans optimised side by side: the first is the mean action, the others are drawn."""
+    iterations: int = 12
+    halve_every: int = 2
+    """Iterations after which the worse half of the starts is given up; good ones show early."""
+    mu: float = 0.2
+    """Price of leaving the mean action, per squared standard deviation: plans far from the data are not reached.
+    Chosen on 100 Reacher tasks apart from the evaluation's, where 0.05 to 0.5 reach nearly as many, see LAB.md."""
+    box_std: float = 1.75
+    """Planned actions stay within so many standard deviations of the mean, and inside the bounds if there are any."""
+    initial_damping: float = 1.0
+    """Levenberg-Marquardt damping of the first step, as a share of the mean curvature."""
+    kind: Literal["gauss-newton"] = "gauss-newton"
+
+
+@dataclass(frozen=True)
+class ICEMConfig:
+    """Sample-efficient CEM: noise correlated in time, elites kept between iterations, the best plan returned."""
+
+    candidates: int = 300
+    iterations: int = 30
+    elites: int = 30
+    initial_std: float = 1.0
+    noise_beta: float = 2.0
+    """Exponent of the noise's power spectrum over the horizon, 1 / f^beta; 0 is white."""
+    momentum: float = 0.1
+    """Share of the old mean and deviation in the new ones."""
+    kept_elites: int = 5
+    """Best candidates that compete again in the next iteration."""
+    kind: Literal["icem"] = "icem"
+
+
+@dataclass(frozen=True)
+class MPPIConfig:
+    """Model predictive path integral control: every candidate counts, by the exponential of its cost."""
+
+    candidates: int = 300
+    iterations: int = 30
+    initial_std: float = 1.0
+    temperature: float = 0.2
+    """In standard deviations of the candidates' costs, so that it means the same at every scale of cost."""
+    min_std: float = 0.05
+    """The deviation never falls below this."""
+    kind: Literal["mppi"] = "mppi"
+
+
+@dataclass(frozen=True)
+class GradientConfig:
+    """Adam on the actions themselves, through any differentiable transition."""
+
+    starts: int = 8
+    """Plans optimised side by side: the first is the mean action, the others are drawn."""
+    iterations: int = 30
+    learning_rate: float = 0.2
+    """In standard deviations of an action."""
+    kind: Literal["gradient"] = "gradient"
+
+
+PlannerConfig = CEMConfig | GaussNewtonConfig | ICEMConfig | MPPIConfig | GradientConfig
+
+
+@dataclass(frozen=True)
+class ProtocolConfig:
+    """How tasks are chosen and episodes are scored."""
+
+    name: str = "clean"
+    goal_offset_steps: int = 25
+    """Environment steps from the start to the goal in the same stored episode."""
+    budget_steps: int = 50
+    """Environment steps that the agent may take."""
+    horizon_blocks: int = 5
+    """H, planned action blocks; all of them are executed before the next plan."""
+    held_out: bool = True
+    """Tasks from validation episodes only."""
+    one_per_episode: bool = True
+    """At most one task per stored episode."""
+    min_distance: float = 3.0
+    """Smallest distance from start to goal in success radii; 1 drops only pairs that are solved at the start.
+    At 3 a random policy reaches 1 to 8 % of the goals, without the rule up to 37 %: docs/evaluation.md has a table."""
+    variant: Variant = "clean"
+    """Physics and success rule of the environment."""
+    bound_actions: bool = True
+    """Planned actions are kept inside the action space."""
+    hold_steps: int = 1
+    """Consecutive steps that success must last."""
+    last_start: bool = False
+    """Where tasks are drawn from the whole file: the last possible start may be drawn too. The authors' code draws
+    among `len(valid) - 1` starts, stable-worldmodel's among `len(valid)` since, and one seed picks others."""
+
+
+PAPER_PROTOCOL = ProtocolConfig(
+    name="paper", held_out=False, one_per_episode=False, min_distance=0.0, variant="paper", bound_actions=False
+)
+CLEAN_PROTOCOL = ProtocolConfig(name="clean")
+LONG_PROTOCOL = dataclasses.replace(  # Sec. 4.5, App. E.1; H is 10, 15 or 20
+    PAPER_PROTOCOL, name="long", goal_offset_steps=100, budget_steps=300, horizon_blocks=10
+)
+PROTOCOLS: dict[str, ProtocolConfig] = {p.name: p for p in (PAPER_PROTOCOL, CLEAN_PROTOCOL, LONG_PROTOCOL)}
+
+
+# --- strict JSON -----------------------------------------------------------------------------------------------------
+
+
+def to_plain(value: Any) -> Any:
+    """A dataclass as plain JSON data."""
+    return dataclasses.asdict(value)
+
+
+def from_plain(kind: type[T], value: Any, where: str) -> T:
+    """The dataclass that `to_plain` wrote; DamagedError naming `where`, the field and what was found."""
+    from pydantic import ValidationError
+
+    missing = _missing_keys(kind, value, "")
+    if missing:
+        raise DamagedError(f"{where}: {missing[0]} is missing")
+    try:
+        result: T = _validator(cast(Any, kind)).validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        first = _telling_error(error.errors())
+        place = ".".join(str(part) for part in first["loc"])
+        raise DamagedError(f"{where}: {place or 'the whole'}: {first['msg']}, found {first['input']!r:.80}") from error
+    return result
+
+
+@functools.cache
+def _validator(kind: Any) -> Any:
+    """Building one takes far longer than using it."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    for cls in _dataclasses_of(kind):
+        cls.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+    return TypeAdapter(kind)
+
+
+def _telling_error(errors: Any) -> Any:
+    """The first error that is not of a union's other members: those only say that `kind` is not theirs."""
+    others = [error["loc"][:-1] for error in errors if error["loc"][-1:] == ("kind",)]
+    return next((error for error in errors if not any(error["loc"][: len(o)] == o for o in others)), errors[0])
+
+
+def read_config(kind: type[T], path: Path) -> T:
+    """A dataclass from a JSON file."""
+    return from_plain(kind, durable.read_json(path), str(path))
+
+
+def write_config(path: Path, value: Any) -> None:
+    """A dataclass to a JSON file."""
+    durable.write_json(path, to_plain(value))
+
+
+def _dataclasses_of(kind: Any) -> list[Any]:
+    """`kind` and the dataclasses among its fields and union members, to any depth."""
+    if isinstance(kind, UnionType):
+        return [inner for member in get_args(kind) for inner in _dataclasses_of(member)]
+    if not dataclasses.is_dataclass(kind):
+        return []
+    return [kind, *(inner for f in dataclasses.fields(kind) for inner in _dataclasses_of(f.type))]
+
+
+LATER = {"later": True}
+"""Metadata of a field that files written before it was thought of do not have; its default stands for that."""
+
+
+def _missing_keys(kind: Any, value: Any, place: str) -> list[str]:
+    """Fields that the file does not have: a default is for a person at a keyboard, never for a file, unless `LATER`."""
+    if isinstance(kind, UnionType) and isinstance(value, dict):
+        members: list[Any] = [member for member in get_args(kind) if dataclasses.is_dataclass(member)]
+        if len(members) > 1 and "kind" not in value:
+            return [f"{place}kind"]
+        kind = next((member for member in members if len(members) == 1 or member.kind == value["kind"]), None)
+    if not dataclasses.is_dataclass(kind) or not isinstance(value, dict):
+        return []
+    missing = []
+    for f in dataclasses.fields(kind):
+        if f.name not in value:
+            missing += [] if f.metadata == LATER else [f"{place}{f.name}"]
+        else:
+            missing += _missing_keys(f.type, value[f.name], f"{place}{f.name}.")
+    return missing
+
+
+def differing_fields(expected: Any, found: Any) -> list[str]:
+    """'image_size: expected 64, found 224' for each field in which two dataclasses of one kind differ, at any depth."""
+    different = []
+    for f in dataclasses.fields(expected):
+        a, b = getattr(expected, f.name), getattr(found, f.name)
+        if dataclasses.is_dataclass(a) and type(a) is type(b):
+            different += [f"{f.name}.{line}" for line in differing_fields(a, b)]
+        elif a != b:
+            different.append(f"{f.name}: expected {a!r}, found {b!r}")
+    return different
+
+
+def one_of(what: str, name: str, known: Any) -> None:
+    """UsageError with the nearest known name unless `name` is one of them."""
+    import difflib
+
+    names = sorted(known)
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise UsageError(f"unknown {what} {name!r}{hint} (known: {', '.join(names)})")
+
+
+def at_least(what: str, value: float | None, least: int = 1) -> None:
+    """UsageError for a number below the least that makes sense; None was not asked for."""
+    if value is not None and not value >= least:  # NaN is not
+        raise UsageError(f"{what} must be at least {least}, found {value}")

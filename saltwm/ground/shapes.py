@@ -1,0 +1,39 @@
+"""Shape checks: arrays are compared with a written pattern and never broadcast.
+
+Works on NumPy arrays and torch tensors alike, so that every room can use it without importing either.
+"""
+
+from typing import Any
+
+from saltwm.ground.errors import ShapeError
+
+
+def check(name: str, array: Any, pattern: str, *, dtype: str | None = None, **sizes: int) -> dict[str, int]:
+    """Sizes by letter: check("z", z, "B W D", D=192) -> {"B": 8, "W": 1, "D": 192}; ShapeError if it does not fit.
+
+    A letter bound in `sizes`, or met before in the pattern, must have that size; a number stands for itself.
+    `dtype` is the start of the dtype's short name: "float" admits float32 and float64, "uint8" only itself.
+    """
+    found = getattr(array, "shape", None)
+    if found is None:
+        raise ShapeError(f"{name}: expected an array of shape [{pattern}], found {type(array).__name__}")
+    letters = pattern.split()
+    bound = dict(sizes)
+    fits = len(letters) == len(found)
+    for letter, size in zip(letters, found, strict=False):
+        expected = int(letter) if letter.isdigit() else bound.setdefault(letter, int(size))
+        fits = fits and expected == size
+    if not fits:
+        raise ShapeError(f"{name}: expected shape [{_spell(letters, sizes)}], found {list(found)}")
+    if dtype is not None and not short_dtype(array).startswith(dtype):
+        raise ShapeError(f"{name}: expected {dtype} values, found {short_dtype(array)}")
+    return bound
+
+
+def short_dtype(array: Any) -> str:
+    """'float32' for both numpy.float32 and torch.float32."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+def _spell(letters: list[str], sizes: dict[str, int]) -> str:
+    return ", ".join(f"{letter}={sizes[letter]}" if letter in sizes else letter for letter in letters)

@@ -1,0 +1,77 @@
+"""Unpack the compressed HDF5 files that the field publishes: `.h5.zst` and `.tar.zst`, streamed, in bounded memory."""
+
+import contextlib
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import zstandard
+
+from saltwm.disk import durable
+from saltwm.ground.errors import DamagedError, UsageError
+
+_SUFFIXES = (".h5", ".hdf5")
+_BLOCK = 4 * 2**20
+_PIECE = 4 * 2**10
+"""Compressed bytes unpacked at once: at the format's best, 128 kB for every 4 bytes, they become 128 MB."""
+
+
+@contextlib.contextmanager
+def unpacked(file: Path, beside: Path) -> Iterator[Path]:
+    """Yield an HDF5 file: `file` itself, or its content unpacked beside `beside`, kept until the block succeeds.
+
+    What is unpacked is whole or absent, so an interrupted import need not unpack again.
+    """
+    if file.suffix in _SUFFIXES:
+        yield file
+        return
+    name = file.name.lower()
+    if not name.endswith((".tar.zst", *(f"{suffix}.zst" for suffix in _SUFFIXES))):
+        raise UsageError(f"{file}: expected a file ending in .h5, .hdf5, .h5.zst or .tar.zst")
+    target = beside.with_name(f"{beside.name}.unpacked-{file.stat().st_size}.h5")
+    if not target.exists():
+        durable.write_file(target, lambda temporary: _unpack(file, temporary, name.endswith(".tar.zst")))
+    yield target
+    target.unlink()
+
+
+def _unpack(file: Path, target: Path, is_tar: bool) -> None:
+    try:
+        with open(file, "rb", buffering=_BLOCK) as packed, open(target, "wb") as out:
+            decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+            if is_tar:
+                _copy_from_tar(decompressor.stream_reader(packed, read_across_frames=True), out, file)
+            else:
+                _copy_frames(decompressor, packed, out)
+    except (zstandard.ZstdError, tarfile.TarError, EOFError) as error:
+        raise DamagedError(f"{file}: cannot be unpacked: {error}") from error
+
+
+def _copy_frames(decompressor: zstandard.ZstdDecompressor, packed: IO[bytes], out: IO[bytes]) -> None:
+    """Copy what all frames hold; EOFError if the last is cut short, which a `stream_reader` takes for its end."""
+    frame = decompressor.decompressobj()
+    while piece := packed.read(_PIECE):
+        while piece:
+            if frame.eof:
+                frame = decompressor.decompressobj()
+            out.write(frame.decompress(piece))
+            piece = frame.unused_data
+    if not frame.eof:
+        raise EOFError("it ends inside a frame; fetch it again")
+
+
+def _copy_from_tar(stream: IO[bytes], out: IO[bytes], file: Path) -> None:
+    """Copy the archive's first HDF5 file; no name in the archive is ever used as a path."""
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            path = PurePosixPath(member.name)
+            if path.is_absolute() or ".." in path.parts:
+                raise DamagedError(f"{file}: holds {member.name!r}, a path that leaves the archive")
+            if member.isreg() and path.suffix in _SUFFIXES:
+                content = archive.extractfile(member)
+                assert content is not None, "a regular file has content"
+                shutil.copyfileobj(content, out, _BLOCK)
+                return
+    raise DamagedError(f"{file}: holds no .h5 file")

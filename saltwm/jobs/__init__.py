@@ -1,0 +1,1 @@
+"""Jobs: what a user can ask for, one declaration each."""

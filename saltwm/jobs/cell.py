@@ -1,0 +1,203 @@
+"""One method on one task set: spread over processes, resumable, recorded to disk.
+
+A worker does a chunk of tasks at a time with one thread, so that records are the same bytes whatever the number of
+workers. Finished chunks are kept beside the result until all are there; a lost worker costs a retry of its chunk.
+"""
+
+import contextlib
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saltwm.disk import durable
+from saltwm.disk.records import Evaluation, TaskSet
+from saltwm.evaluation.rollout import Outcome, run_tasks
+from saltwm.evaluation.statistics import wilson
+from saltwm.ground.config import read_config, to_plain, write_config
+from saltwm.ground.errors import DamagedError, MismatchError, SaltError
+from saltwm.ground.progress import console, progress
+from saltwm.jobs.chunks import TASKS_PER_CHUNK, Job, chunk_writer, read_chunk, read_own_tasks, surroundings
+from saltwm.jobs.pictures import film
+from saltwm.planning.policy import Policy
+from saltwm.processes.pool import Event, Pool, Workers
+
+RETRIES = 2
+"""How often a chunk is tried again after its worker was lost."""
+PLAN_SECONDS = 3600.0
+"""A worker that finishes no plan for its tasks for so long is taken for hung; a large LeWM needs minutes on a CPU."""
+CHUNK_SECONDS = 6 * PLAN_SECONDS
+"""The same for all of a chunk, where plans are not reported (on Ray); an episode of `long` has six."""
+SECONDS_FILE = "seconds"
+"""Beside the chunks: the wall time that they took so far."""
+_PATHS = ("tasks_file", "checkpoint", "dataset")
+
+
+def evaluation_workers(count: int) -> Workers:
+    """Processes for `evaluate`, to be shared by all cells of a suite: each imports torch once."""
+    return Workers(count, chunk_writer, part_seconds=PLAN_SECONDS)
+
+
+def evaluate(job: Job, out: Path, pool: Pool, *, pictures: int = 4) -> Evaluation:
+    """Run the job, or what is left of it, into the cell directory `out`; an evaluation that is there is returned."""
+    with durable.only_writer(out, "evaluate"):
+        _claim(job, out)
+        if (out / "evaluation.json").exists():
+            return read_config(Evaluation, out / "evaluation.json")
+        tasks = read_own_tasks(job)
+        outcomes = _run_chunks(job, len(tasks.tasks), out / "chunks", pool)
+        return _publish(job, tasks, outcomes, out, pictures, _read_seconds(out / "chunks"))
+
+
+def evaluate_here(job: Job, policy: Policy, out: Path, *, pictures: int = 4) -> Evaluation:
+    """Run `policy` on the job's tasks in this process, always anew: it may not be the one of last time."""
+    with durable.only_writer(out, "evaluate"):
+        _claim(job, out)
+        _clear(out)
+        started = time.perf_counter()
+        tasks = read_own_tasks(job)
+        env, look = surroundings(job, tasks)
+        outcomes = []
+        with contextlib.closing(env), progress(f"evaluate {job.method}", len(tasks.tasks)) as advance:
+            for start in range(0, len(tasks.tasks), TASKS_PER_CHUNK):
+                chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
+                outcomes += run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look)
+                advance(len(chunk))
+        return _publish(job, tasks, outcomes, out, pictures, time.perf_counter() - started)
+
+
+# --- whose folder it is ----------------------------------------------------------------------------------------------
+
+
+def _claim(job: Job, out: Path) -> None:
+    """Take the folder for this job, or refuse: what another model or planner recorded here is not thrown away."""
+    require_own_folder(job, out)
+    if not (out / "job.json").exists():
+        write_config(out / "job.json", job)
+
+
+def require_own_folder(job: Job, out: Path) -> None:
+    """MismatchError if the folder holds another job, in more than its paths."""
+    if not (out / "job.json").exists():
+        return
+    there, here = durable.read_json(out / "job.json"), to_plain(job)
+    if not isinstance(there, dict):
+        raise DamagedError(f"{out / 'job.json'}: not a job; remove that folder and evaluate again")
+    differing = [key for key in here if key not in _PATHS and there.get(key) != here[key]]
+    if differing:
+        found = "; ".join(f"{key}: {_short(there.get(key))} there, {_short(here[key])} here" for key in differing)
+        raise MismatchError(
+            f"{out}: holds another evaluation ({found}; its model: {there.get('checkpoint')}); "
+            "give this one a name of its own with --method NAME, or remove that folder"
+        )
+
+
+def _short(value: Any) -> str:
+    return str(value)[:12] if isinstance(value, str) else str(value)
+
+
+def _clear(out: Path) -> None:
+    (out / "evaluation.json").unlink(missing_ok=True)
+    shutil.rmtree(out / "pictures", ignore_errors=True)
+
+
+# --- chunks ----------------------------------------------------------------------------------------------------------
+
+
+def _run_chunks(job: Job, count: int, directory: Path, pool: Pool) -> list[Outcome]:
+    """Outcomes of all tasks, in order; chunks that are on disk are not run again."""
+    directory.mkdir(exist_ok=True)
+    durable.remove_leftovers(directory)
+    files = {start: directory / f"{start:05d}.json" for start in range(0, count, TASKS_PER_CHUNK)}
+    todo = [start for start, file in files.items() if not file.exists()][::-1]
+    sizes = {start: min(TASKS_PER_CHUNK, count - start) for start in files}
+    losses: Counter[int] = Counter()
+    done = count - sum(sizes[start] for start in todo)
+    with _timed(directory) as note_time, progress(f"evaluate {job.method}", count, done) as advance:
+        while todo or pool.busy:
+            while todo and pool.free:
+                start = todo.pop()
+                pool.assign((job, start, files[start]))
+            for event in pool.events():
+                _, start, _ = event.item
+                if event.kind == "done":
+                    note_time()
+                    advance(sizes[start])
+                elif event.kind == "lost":
+                    losses[start] += 1
+                    _say_loss(start, losses[start], event)
+                    todo.append(start)
+    return [outcome for file in files.values() for outcome in read_chunk(file)]
+
+
+@contextlib.contextmanager
+def _timed(directory: Path) -> Iterator[Callable[[], None]]:
+    """Yield what writes down the wall time of all sessions so far; it is called at the end too, unless by SIGKILL."""
+    before, started = _read_seconds(directory), time.perf_counter()
+
+    def note_time() -> None:
+        durable.write_json(directory / SECONDS_FILE, before + time.perf_counter() - started)
+
+    try:
+        yield note_time
+    finally:
+        note_time()
+
+
+def _read_seconds(directory: Path) -> float:
+    """Wall time of all sessions on these chunks; a killed one counts up to its last finished chunk."""
+    path = directory / SECONDS_FILE
+    seconds = durable.read_json(path) if path.exists() else 0.0
+    if not isinstance(seconds, float):
+        raise DamagedError(f"{path}: expected a number of seconds, found {seconds!r:.40}; remove it and go on")
+    return seconds
+
+
+def _say_loss(start: int, losses: int, lost: Event) -> None:
+    if losses > RETRIES:
+        hint = "go on with fewer --workers if the machine is busy" if lost.hung else "is memory short?"
+        raise SaltError(f"tasks {start}...: their worker {lost.why}, {losses} times in a row; {hint}")
+    console.print(f"a worker {lost.why}; its tasks are tried again", highlight=False, soft_wrap=True)
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+def _publish(job: Job, tasks: TaskSet, outcomes: list[Outcome], out: Path, pictures: int, seconds: float) -> Evaluation:
+    records = [outcome.record for outcome in outcomes]
+    if [record.task for record in records] != [task.index for task in tasks.tasks]:
+        raise SaltError(f"{out}: the records do not cover the tasks; nothing is averaged over holes")
+    steps = [record.steps_to_success for record in records if record.steps_to_success is not None]
+    evaluation = Evaluation(
+        environment=tasks.world.environment,
+        method=job.method,
+        protocol=tasks.protocol.name,
+        horizon_blocks=job.horizon_blocks,
+        planner=to_plain(job.planner) if job.planner else {},
+        tasks_file=f"tasks/{Path(job.tasks_file).name}",
+        tasks_sha256=job.tasks_sha256,
+        checkpoint=job.checkpoint,
+        checkpoint_sha256=job.checkpoint_sha256,
+        seed=job.seed,
+        success=wilson(sum(record.success for record in records), len(records)),
+        median_steps_to_success=float(np.median(steps)) if steps else None,
+        seconds=seconds,
+    )
+    durable.write_text(out / "episodes.jsonl", "".join(durable.json_line(to_plain(record)) for record in records))
+    actions = np.concatenate([outcome.actions.reshape(-1, tasks.world.action_dim) for outcome in outcomes])
+    durable.write_file(out / "actions.npy", partial(_save_array, actions))
+    film(tasks, outcomes[:pictures], out / "pictures")
+    write_config(out / "evaluation.json", evaluation)
+    shutil.rmtree(out / "chunks", ignore_errors=True)
+    return evaluation
+
+
+def _save_array(array: NDArray[np.float32], path: Path) -> None:
+    with open(path, "wb") as file:  # a name would be given the ending .npy
+        np.save(file, array, allow_pickle=False)

@@ -1,0 +1,190 @@
+"""What an evaluation worker does: a chunk of a job's tasks, run with one thread and written to a file.
+
+Imported by every worker, so it imports little: torch only where a model plans.
+"""
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from saltwm.disk import durable
+from saltwm.disk.dataset import Dataset
+from saltwm.disk.records import EpisodeRecord, TaskSet, read_cell, read_tasks
+from saltwm.envs import make_env
+from saltwm.envs.base import PlanningEnv
+from saltwm.evaluation.rollout import Look, Outcome, drawn, run_tasks, stored
+from saltwm.ground.config import LATER, PlannerConfig, from_plain, to_plain
+from saltwm.ground.errors import DamagedError, MismatchError, UsageError
+from saltwm.planning.policy import Policy, RandomPolicy
+from saltwm.processes.pool import Report, Work
+
+TASKS_PER_CHUNK = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that decides an evaluation; two jobs that differ in paths alone give equal records."""
+
+    method: str
+    tasks_file: str
+    tasks_sha256: str
+    dataset: str | None
+    """Dataset whose frames show starts and goals, where they are not pictures that our renderer would draw."""
+    checkpoint: str | None
+    """Checkpoint directory, or None for a policy without a model."""
+    checkpoint_sha256: str | None
+    planner: PlannerConfig | None
+    horizon_blocks: int
+    frameskip: int
+    history_frames: int
+    seed: int
+    policy: str | None = field(default=None, metadata=LATER)
+    """`own` for a user's policy, of which nothing else is known here; None for a model or the random policy."""
+
+
+def chunk_writer() -> Work:
+    """In a worker: what runs one chunk of a job and writes its outcomes. The last job's model stays loaded.
+
+    Each round of plans is a part of the chunk.
+    """
+    prepared = functools.lru_cache(maxsize=1)(prepare)
+
+    def work(item: tuple[Job, int, Path], report: Report) -> None:
+        job, start, file = item
+        durable.write_json(file, prepared(job)(start, report))
+
+    return work
+
+
+def prepare(job: Job) -> Callable[[int, Report | None], list[dict[str, Any]]]:
+    """Read all that the job needs; the result runs the chunk from a given task on and gives its outcomes as JSON."""
+    tasks = read_own_tasks(job)
+    env, look = surroundings(job, tasks)
+    policy = _make_policy(job, tasks, env)
+
+    def run_chunk(start: int, report: Report | None) -> list[dict[str, Any]]:
+        chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
+        outcomes = run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look, report)
+        return [_plain(outcome) for outcome in outcomes]
+
+    return run_chunk
+
+
+def run_one(job: Job, task: int) -> tuple[TaskSet, Outcome]:
+    """One task of the job in this process, with the outcome that an evaluation records for it."""
+    tasks = read_own_tasks(job)
+    if not 0 <= task < len(tasks.tasks):
+        raise UsageError(f"no task {task}; there are tasks 0 to {len(tasks.tasks) - 1}")
+    env, look = surroundings(job, tasks, any_renderer=True)
+    with contextlib.closing(env):
+        policy = _make_policy(job, tasks, env)
+        return tasks, run_tasks(env, tasks.protocol, [tasks.tasks[task]], policy, job.frameskip, look)[0]
+
+
+def read_own_tasks(job: Job) -> TaskSet:
+    """The job's tasks; MismatchError if others have taken their place since it was planned."""
+    tasks = read_tasks(Path(job.tasks_file))
+    if tasks.sha256 != job.tasks_sha256:
+        raise MismatchError(f"{job.tasks_file}: changed since this evaluation was planned; run the command again")
+    return tasks
+
+
+def surroundings(job: Job, tasks: TaskSet, *, any_renderer: bool = False) -> tuple[PlanningEnv, Look]:
+    """The environment of the tasks, and where the pictures of their starts and goals come from.
+
+    Records come from the renderer that the tasks' world names; to look at an episode any will do, and is named.
+    """
+    world = tasks.world
+    env = make_env(
+        world.environment, variant=tasks.protocol.variant, image_size=world.image_size, render_quality=world.render
+    )
+    if job.dataset is None:
+        _require_renderer(env, world.renderer, any_renderer)
+        return env, drawn(env)
+    dataset = Dataset.open(job.dataset, verify="sizes")
+    if dataset.sha256 != tasks.dataset_sha256:
+        raise MismatchError(f"{job.dataset}: not the dataset that the tasks of {job.tasks_file} were drawn from")
+    return env, stored(dataset, tasks.protocol.goal_offset_steps)
+
+
+def _require_renderer(env: PlanningEnv, renderer: str, any_renderer: bool) -> None:
+    if env.renderer == renderer:
+        return
+    difference = f"pictures are drawn with {env.renderer} here, those of the tasks and models with {renderer}"
+    if not any_renderer:
+        env.close()
+        raise MismatchError(f"{difference}; set MUJOCO_GL={renderer}, or collect and train with {env.renderer}")
+    print(f"saltwm: {difference}; the model may see them otherwise", file=sys.stderr)
+
+
+def _make_policy(job: Job, tasks: TaskSet, env: PlanningEnv) -> Policy:
+    """The agent or random policy that the job names."""
+    low, high = env.action_space.low, env.action_space.high
+    if job.checkpoint is None:
+        return RandomPolicy(low, high, steps=job.horizon_blocks * job.frameskip, seed=job.seed)
+    import torch
+
+    from saltwm.disk.checkpoint import load
+    from saltwm.planning.agent import Agent
+
+    if durable.sha256(Path(job.checkpoint) / durable.MANIFEST) != job.checkpoint_sha256:
+        raise MismatchError(f"{job.checkpoint}: changed since this evaluation was planned; run the command again")
+    torch.set_num_threads(1)  # faster where there is a worker per core, and results do not depend on their number
+    bounds = {"action_low": low, "action_high": high} if tasks.protocol.bound_actions else {}
+    return Agent(
+        load(job.checkpoint, world=tasks.world),
+        job.planner,
+        horizon_blocks=job.horizon_blocks,
+        history_frames=job.history_frames,
+        seed=job.seed,
+        **bounds,
+    )
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """An outcome as JSON."""
+
+    record: EpisodeRecord
+    actions: list[list[float]]
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    return to_plain(_Stored(outcome.record, outcome.actions.tolist()))
+
+
+def read_chunk(path: Path) -> list[Outcome]:
+    """The outcomes that a worker wrote."""
+    rows = durable.read_json(path)
+    if not isinstance(rows, list):
+        raise DamagedError(f"{path}: expected a list of outcomes, found {type(rows).__name__}; remove it and go on")
+    stored_rows = [from_plain(_Stored, row, str(path)) for row in rows]
+    return [Outcome(row.record, np.array(row.actions, np.float32)) for row in stored_rows]
+
+
+def read_outcomes(folder: Path) -> list[Outcome]:
+    """The episodes of a finished cell with their actions; DamagedError if the two do not fit."""
+    episodes = read_cell(folder).episodes
+    path = folder / "actions.npy"
+    try:
+        actions = np.load(path, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DamagedError(f"{path}: missing; evaluate again into an empty folder") from error
+    except (ValueError, OSError, EOFError) as error:
+        raise DamagedError(f"{path}: not an array of actions ({error})") from error
+    ends = np.cumsum([episode.steps_taken for episode in episodes])
+    if actions.ndim != 2 or actions.dtype != np.float32 or len(actions) != ends[-1]:
+        raise DamagedError(
+            f"{path}: expected float32 actions of {ends[-1]} steps, found {actions.dtype} {actions.shape}"
+        )
+    parts = np.split(actions, ends[:-1])
+    return [Outcome(episode, part) for episode, part in zip(episodes, parts, strict=True)]

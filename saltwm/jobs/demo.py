@@ -1,0 +1,71 @@
+"""One held-out task with a shipped model, as an evaluation of the `clean` protocol runs it, and its moving picture."""
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from saltwm.disk.dataset import Dataset
+from saltwm.envs import env_class
+from saltwm.ground.errors import UsageError
+from saltwm.jobs.chunks import run_one
+from saltwm.jobs.evaluate import Request, make_job
+from saltwm.jobs.pictures import play
+from saltwm.jobs.shelf import Item
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What happened, and where to see it."""
+
+    environment: str
+    model: str
+    task: int
+    reached: bool
+    steps: int
+    budget_steps: int
+    start_distance: float
+    """In success radii, like the next."""
+    final_distance: float
+    success_radius: str
+    """What one of them is in this environment."""
+    cost_before_search: float
+    """Predicted at the goal by the first plan: mean elite cost after its first iteration."""
+    cost_after_search: float
+    """The same after its last iteration."""
+    cost_at_the_end: float
+    """What the last plan promised."""
+    moving: str
+    strip: str
+    seconds: float
+
+
+def demonstrate(item: Item, task: int, out: Path) -> Demo:
+    """Plan towards the goal of one task, film it into `out`, and say how it went."""
+    started = time.perf_counter()
+    if task < 0:
+        raise UsageError(f"task must be at least 0, found {task}")
+    # Tasks are drawn one after another, so task N is the same however many follow it.
+    request = Request(run=item.checkpoint, protocol="clean", tasks=task + 1)
+    with tempfile.TemporaryDirectory() as scratch:
+        job, _ = make_job(request, Dataset.open(item.data), Path(scratch))
+        tasks, outcome = run_one(job, task)
+    moving, strip = play(tasks, outcome, out, "gif")
+    record = outcome.record
+    return Demo(
+        environment=item.environment,
+        model=item.model,
+        task=task,
+        reached=record.success,
+        steps=record.steps_taken,
+        budget_steps=tasks.protocol.budget_steps,
+        start_distance=record.start_distance,
+        final_distance=record.final_distance,
+        success_radius=env_class(item.environment).success_radius,
+        cost_before_search=record.plans[0].elite_costs[0],
+        cost_after_search=record.plans[0].elite_costs[-1],
+        cost_at_the_end=record.plans[-1].elite_costs[-1],
+        moving=str(moving),
+        strip=str(strip),
+        seconds=time.perf_counter() - started,
+    )

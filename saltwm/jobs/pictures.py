@@ -1,0 +1,181 @@
+"""Moving pictures and strips of evaluated episodes, repeated from their recorded actions."""
+
+import contextlib
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from saltwm.disk import durable
+from saltwm.disk.records import EpisodeRecord, Task, TaskSet
+from saltwm.envs import make_env
+from saltwm.envs.base import Frame, PlanningEnv
+from saltwm.evaluation.rollout import Outcome
+from saltwm.ground.errors import UsageError
+
+PICTURE_SIZE = 160
+STRIP_FRAMES = 6
+GAP = 4
+GREY = 205
+BAND_HEIGHT = 34
+FRAMES_PER_SECOND = 12.5
+MOST_FRAMES = 80
+"""Of a film for the report, which embeds them all: six seconds, and half a megabyte at most."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """An episode seen again: a picture per state, the goal's picture, and the distances in success radii."""
+
+    frames: list[Frame]
+    goal: Frame
+    distances: list[float]
+
+
+def film(tasks: TaskSet, outcomes: list[Outcome], directory: Path) -> list[Path]:
+    """A GIF (agent beside goal) and a strip for each outcome: directory/task-007-reached.gif and .png."""
+    if not outcomes:
+        return []
+    durable.make_folder(directory)
+    paths = []
+    with contextlib.closing(_env_of(tasks)) as env:
+        for outcome in outcomes:
+            path = directory / picture_name(outcome.record)
+            seen = replay(env, tasks.tasks[outcome.record.task], outcome)
+            write_video(path.with_suffix(".gif"), [beside(frame, seen.goal) for frame in thinned(seen.frames)])
+            write_strip(path.with_suffix(".png"), seen)
+            paths += [path.with_suffix(".gif"), path.with_suffix(".png")]
+    return paths
+
+
+def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str, title: str | None = None) -> list[Path]:
+    """The episode as a gif or mp4 that says at each step what the plan in force promises, and as a strip.
+
+    `title` goes before the names of the files, so that others' pictures of the same task can lie beside them.
+    """
+    durable.make_folder(directory)
+    record = outcome.record
+    with contextlib.closing(_env_of(tasks)) as env:
+        seen = replay(env, tasks.tasks[record.task], outcome)
+    frames = [
+        captioned(beside(frame, seen.goal), caption(record, step, distance, tasks.protocol.budget_steps))
+        for step, (frame, distance) in enumerate(zip(seen.frames, seen.distances, strict=True))
+    ]
+    name = "-".join([*([title] if title else []), picture_name(record)])
+    moving, strip = directory / f"{name}.{kind}", directory / f"{name}.png"
+    write_video(moving, frames)
+    write_strip(strip, seen)
+    return [moving, strip]
+
+
+def _env_of(tasks: TaskSet) -> PlanningEnv:
+    return make_env(tasks.world.environment, variant=tasks.protocol.variant, render_quality=tasks.world.render)
+
+
+def picture_name(record: EpisodeRecord) -> str:
+    """What the pictures of an episode are called, without an ending."""
+    return f"task-{record.task:03d}-{record.reason}"
+
+
+def replay(env: PlanningEnv, task: Task, outcome: Outcome) -> Replay:
+    """Recorded actions from a restored state repeat the episode."""
+    goal_state = np.array(task.goal)
+    env.restore(goal_state)
+    goal = env.draw(PICTURE_SIZE)
+    env.restore(np.array(task.state))
+    frames, distances = [], []
+
+    def look() -> None:
+        frames.append(env.draw(PICTURE_SIZE))
+        distances.append(float(env.goal_distance(env.state()[None], goal_state[None])[0]))
+
+    look()
+    for action in outcome.actions:
+        env.step(action)
+        look()
+    return Replay(frames, goal, distances)
+
+
+# --- drawing --------------------------------------------------------------------------------------------------------
+
+
+def beside(*frames: Frame) -> Frame:
+    """Pictures side by side with grey gaps; the last one, the goal, is set apart by a wider one."""
+    gap = np.full((frames[0].shape[0], GAP, 3), GREY, np.uint8)
+    apart = np.concatenate([gap] * 4, axis=1)
+    seen = [part for frame in frames[:-1] for part in (frame, gap)][:-1]
+    return np.concatenate([*seen, apart, frames[-1]], axis=1)
+
+
+def thinned(frames: list[Frame], most: int = MOST_FRAMES) -> list[Frame]:
+    """Every frame of a short episode, every second, third, ... of a longer one; the last one always."""
+    every = -(-len(frames) // most)
+    return frames[-1::-every][::-1]
+
+
+def caption(record: EpisodeRecord, step: int, distance: float, budget: int) -> tuple[str, str]:
+    """Two lines below a frame: where the episode is, and what the plan in force promised of its end."""
+    now = f"step {step} of {budget}   {distance:.2f} radii from the goal"
+    made = [(number, plan) for number, plan in enumerate(record.plans, start=1) if plan.step <= step]
+    if not made or not made[-1][1].elite_costs:
+        return now, "acts without predicting"
+    number, plan = made[-1]
+    return now, f"plan {number}: cost {plan.elite_costs[0]:.3g} before search, {plan.elite_costs[-1]:.3g} promised"
+
+
+def captioned(frame: Frame, lines: tuple[str, str]) -> Frame:
+    """A frame with a white band of text below it."""
+    band = np.full((BAND_HEIGHT, frame.shape[1], 3), 255, np.uint8)
+    image = Image.fromarray(np.concatenate([frame, band]))
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(size=11)
+    for number, line in enumerate(lines):
+        draw.text((4, frame.shape[0] + 2 + 15 * number), line, fill=(29, 33, 39), font=font)
+    return np.array(image)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def write_strip(path: Path, seen: Replay) -> None:
+    """Six moments from the start to the end of an episode, and the goal, as a PNG."""
+    chosen = np.linspace(0, len(seen.frames) - 1, STRIP_FRAMES).round().astype(int)
+    strip = beside(*[seen.frames[index] for index in chosen], seen.goal)
+    durable.write_file(path, partial(Image.fromarray(strip).save, format="PNG"))
+
+
+def write_video(path: Path, frames: list[Frame]) -> None:
+    """Frames as a gif or mp4, by the path's ending; both rest on the last frame."""
+    writers = {".gif": _save_gif, ".mp4": _save_mp4}
+    if path.suffix not in writers:
+        raise UsageError(f"{path}: moving pictures are written as {' or '.join(writers)}")
+    durable.write_file(path, partial(writers[path.suffix], frames))
+
+
+def _save_gif(frames: list[Frame], path: Path) -> None:
+    # One palette for all frames: what does not move then stays the same, and is stored once. An octree keeps the
+    # colour of small things; a median cut, the default, paints a red cube grey.
+    chosen = np.linspace(0, len(frames) - 1, min(8, len(frames))).round().astype(int)
+    seen = Image.fromarray(np.concatenate([frames[index] for index in chosen]))
+    palette = seen.quantize(64, method=Image.Quantize.FASTOCTREE)
+    images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    durations = [round(1000 / FRAMES_PER_SECOND)] * (len(images) - 1) + [1200]
+    options: dict[str, Any] = {"save_all": True, "append_images": images[1:], "duration": durations, "loop": 0}
+    images[0].save(path, "GIF", optimize=True, **options)
+
+
+def _save_mp4(frames: list[Frame], path: Path) -> None:
+    import imageio_ffmpeg
+
+    # Players want even sides; a white edge does no harm.
+    height, width = frames[0].shape[:2]
+    padded = [np.pad(f, ((0, height % 2), (0, width % 2), (0, 0)), constant_values=255) for f in frames]
+    rest = [padded[-1]] * round(1.2 * FRAMES_PER_SECOND)
+    size = (padded[0].shape[1], padded[0].shape[0])
+    encoder = imageio_ffmpeg.write_frames(str(path), size, fps=FRAMES_PER_SECOND, macro_block_size=2)
+    with contextlib.closing(encoder) as writer:
+        writer.send(None)
+        for frame in [*padded, *rest]:
+            writer.send(np.ascontiguousarray(frame))

@@ -1,0 +1,126 @@
+"""Named configurations as plain Python: the paper's, one for two CPU cores, one for a few minutes.
+
+`paper` is the paper's to the letter. `cpu` and `quick` keep the method (objective, transition, planner, window) and
+shrink the pictures, the encoder and the steps; their sizes were chosen by measurement, see LAB.md.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from saltwm.ground.config import (
+    EncoderConfig,
+    ModelConfig,
+    ModelName,
+    ObjectiveConfig,
+    ObjectiveName,
+    ProtocolName,
+    RenderQuality,
+    RunConfig,
+    TrainConfig,
+    TransformerConfig,
+    one_of,
+)
+
+PresetName = Literal["paper", "cpu", "quick"]
+
+PAPER = RunConfig(  # every default of the config classes is the paper's and says where
+    preset="paper",
+    train=TrainConfig(
+        split="window",  # App. B.1
+        precision="bf16-mixed",  # App. B.2
+        validate_every=1000,
+        save_every=2000,
+    ),
+)
+
+# Four strided convolutions instead of 256 patches and 12 blocks: 64 px, 2.2 M parameters in all.
+_SMALL_ENCODER = EncoderConfig(kind="conv", channels=(16, 32, 64, 128))
+# LeWM's predictor shrunk in proportion, so that planning with it stays affordable on a CPU.
+_SMALL_TRANSFORMER = TransformerConfig(depth=3, heads=4, head_dim=48, mlp_dim=384, projection_dim=1024)
+_SMALL_MODEL = ModelConfig(encoder=_SMALL_ENCODER, transformer=_SMALL_TRANSFORMER)
+
+CPU = RunConfig(
+    preset="cpu",
+    model=_SMALL_MODEL,
+    # At small batches the statistic, which grows with the batch, is too weak at 0.09 to spread the latents.
+    # Encoding is 84 % of a step: windows of 12 frames, each encoded once and rolled out from seven of them, give 1,120
+    # predictions a step where 64 windows of 6 frames give 320.
+    objective=ObjectiveConfig(starts=7, sigreg_weight=0.3, sigreg_projections=256),
+    train=TrainConfig(batch_size=32, steps=2000, learning_rate=1e-3, validate_every=200, save_every=400),
+)
+
+QUICK = dataclasses.replace(
+    CPU, preset="quick", train=dataclasses.replace(CPU.train, steps=250, validate_every=50, save_every=125)
+)
+
+PRESETS: dict[str, RunConfig] = {preset.preset: preset for preset in (PAPER, CPU, QUICK)}
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Cells of a suite: every protocol with every seed and horizon."""
+
+    protocols: tuple[ProtocolName, ...]
+    tasks: int
+    seeds: tuple[int, ...] = (1,)
+    horizons: tuple[int, ...] = ()
+    """The protocol's own if none is named."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What `saltwm reproduce` collects, trains and asks of one environment."""
+
+    episodes: int
+    steps: int
+    """Optimiser steps: what the environment needs, within the preset's time."""
+    questions: tuple[Questions, ...]
+    policy: str | None = None
+    """Collecting policy, where it is not the environment's default."""
+    starts: int | None = None
+    """Rollouts per window, where they are not the preset's, as the next two; both models are trained alike."""
+    batch_size: int | None = None
+    projections: int | None = None
+    """SIGReg's."""
+    image_size: int = 64
+    render: RenderQuality = "fast"
+    frame_every: int = 5
+
+
+_QUESTIONS = (
+    Questions(("paper",), 50, seeds=(1, 2, 3)),  # App. B.5
+    Questions(("clean",), 100),
+    # App. E.1, which has 50 tasks; so many plans of LeWM take this machine hours for each environment.
+    Questions(("long",), 12, horizons=(10, 15, 20)),
+)
+
+RECIPES: dict[tuple[str, str], Recipe] = {
+    ("quick", "two-room"): Recipe(2000, 250, (Questions(("paper", "clean"), 50),)),
+    ("cpu", "two-room"): Recipe(4000, 400, _QUESTIONS),
+    # Block poses change slowly: windows of 6 frames show twice as many of them as windows of 12 in the same time.
+    ("cpu", "push-t"): Recipe(4000, 4000, _QUESTIONS, starts=1, batch_size=64, projections=1024),
+    ("cpu", "reacher"): Recipe(1500, 2000, _QUESTIONS, policy="random"),
+    # As PushT; a cube is four pixels wide, so its edges are drawn without jags, which costs nothing.
+    ("cpu", "cube"): Recipe(1500, 3000, _QUESTIONS, starts=1, batch_size=64, projections=1024, render="soft"),
+    ("cpu", "cube-double"): Recipe(1500, 3000, _QUESTIONS, starts=1, batch_size=64, projections=1024, render="soft"),
+}
+
+
+def run_config(preset: str, model: ModelName = "salt", objective: ObjectiveName | None = None) -> RunConfig:
+    """The preset with a model and an objective; without one, each model's own: rollout for SALT, one-step for LeWM."""
+    one_of("preset", preset, PRESETS)
+    base = PRESETS[preset]
+    objective = objective or ("rollout" if model == "salt" else "one-step")
+    return dataclasses.replace(
+        base,
+        model=dataclasses.replace(base.model, model=model),
+        objective=dataclasses.replace(base.objective, objective=objective),
+    )
+
+
+def recipe(preset: str, environment: str) -> Recipe:
+    """What to collect and evaluate for an environment under a preset."""
+    known = sorted(env for name, env in RECIPES if name == preset)
+    one_of(f"environment for preset {preset!r}", environment, known)
+    return RECIPES[preset, environment]

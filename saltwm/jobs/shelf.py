@@ -1,0 +1,72 @@
+"""What is shipped: checkpoints/ENV-MODEL beside checkpoints/ENV-data, in the repository or wherever one says."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from saltwm.envs import ENVIRONMENTS
+from saltwm.ground.config import one_of
+from saltwm.ground.errors import UsageError
+from saltwm.jobs.presets import recipe
+from saltwm.jobs.ship import SHIPMENT_FILE
+
+HERE = Path(__file__).resolve().parents[2] / "checkpoints"
+"""Beside the package, as in a checkout with an editable install."""
+MODELS = ("salt", "lewm")
+HELD_OUT_SEED = 1000
+"""Of the episodes that no model is trained on; training data have seeds from 0 on."""
+HELD_OUT_FRAME_EVERY = 5
+"""Tasks need no frames but those at the frameskip."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One shipped model and the held-out dataset of its environment."""
+
+    environment: str
+    model: str
+    checkpoint: Path
+    data: Path
+
+
+def shelf(directory: Path) -> list[Item]:
+    """Every shipped model that has held-out data beside it, by environment."""
+    items = [_item(directory, environment, model) for environment in ENVIRONMENTS for model in MODELS]
+    return [item for item in items if _is_there(item)]
+
+
+def take(directory: Path, environment: str, model: str) -> Item:
+    """The shipped model; UsageError that says what there is instead, and how to make what is missing."""
+    one_of("environment", environment, ENVIRONMENTS)
+    one_of("model", model, MODELS)
+    item = _item(directory, environment, model)
+    if not _is_there(item):
+        names = ", ".join(f"{other.environment} {other.model}" for other in shelf(directory)) or "nothing"
+        raise UsageError(
+            f"no {model} model and held-out data for {environment} under {directory} (there is: {names}); "
+            f"make what is missing with: {' && '.join(_missing_steps(item))}"
+        )
+    return item
+
+
+def _missing_steps(item: Item) -> list[str]:
+    """The commands that put what is not there of an item onto the shelf."""
+    steps = []
+    if not (item.checkpoint / SHIPMENT_FILE).exists():
+        home = Path("work") / item.environment
+        run = home / "runs" / f"{item.environment}-{item.model}"  # where reproduce leaves it
+        steps.append(["saltwm", "reproduce", item.environment, "--preset", "cpu", "--out", home])
+        steps.append(["saltwm", "ship", run, "--out", item.checkpoint])
+    if not item.data.is_dir():
+        render = recipe("cpu", item.environment).render  # as the pictures that the model was trained on
+        collect = ["saltwm", "collect", item.environment, "--held-out", "--frame-every", HELD_OUT_FRAME_EVERY]
+        steps.append([*collect, "--seed", HELD_OUT_SEED, "--render", render, "--out", item.data])
+    return [shlex.join(map(str, words)) for words in steps]
+
+
+def _item(directory: Path, environment: str, model: str) -> Item:
+    return Item(environment, model, directory / f"{environment}-{model}", directory / f"{environment}-data")
+
+
+def _is_there(item: Item) -> bool:
+    return (item.checkpoint / SHIPMENT_FILE).exists() and item.data.is_dir()

@@ -1,0 +1,160 @@
+"""A shipped checkpoint: what a run learnt, small enough for a repository, and what is known of how it was learnt.
+
+    checkpoints/ENV-MODEL/checkpoint.json        as in every checkpoint
+    checkpoints/ENV-MODEL/weights.safetensors    matrices in float16, unless shipped in full
+    checkpoints/ENV-MODEL/shipment.json          a Shipment
+    checkpoints/ENV-MODEL/metrics.jsonl          the run's curves, and timing.jsonl its speed
+    checkpoints/ENV-MODEL/manifest.json          hashes of all of the above
+    checkpoints/ENV-MODEL/README.md              the card, written last and again when there is more to say; not hashed
+
+It loads like any checkpoint, and training refuses to go on from it.
+"""
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from saltwm.disk import checkpoint, durable
+from saltwm.disk.checkpoint import RunInfo
+from saltwm.disk.dataset import Dataset
+from saltwm.disk.layout import Recipe
+from saltwm.ground.config import read_config, to_plain
+from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
+from saltwm.jobs.diagnose import training_seconds
+
+SHIPMENT_FILE = "shipment.json"
+JOURNALS = ("metrics.jsonl", "timing.jsonl")
+FORMAT = 1
+MOST_MEGABYTES = 10.0
+
+Precision = Literal["half", "full"]
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What a shipped checkpoint says of itself besides its CheckpointInfo."""
+
+    format: int
+    precision: Precision
+    run: str
+    """Name of the run's folder; only a memory aid."""
+    source_sha256: str
+    """Of the manifest of the checkpoint that the weights were taken from."""
+    total_steps: int
+    training_seconds: float | None
+    """Wall time of all sessions; none where the run does not say."""
+    machine: str
+    """Where it was shipped, which is where it was trained unless somebody moved the run."""
+    data: Recipe | None
+    """How the training data were made; none where they were not at hand."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A checkpoint of a run, and the run."""
+
+    run: Path
+    checkpoint: Path
+    info: RunInfo
+
+
+def ship(
+    run: Path,
+    out: Path,
+    precision: Precision = "half",
+    *,
+    data: Path | None = None,
+    most_megabytes: float = MOST_MEGABYTES,
+) -> Shipment:
+    """Ship the newest checkpoint of a finished run, or the checkpoint that `run` names, replacing what is in `out`.
+
+    `data` is the training dataset, where it is no longer at the path that the run remembers.
+    """
+    out = Path(out)
+    source = _find_source(Path(run))
+    info, weights = checkpoint.read_weights(source.checkpoint)
+    sick = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
+    if sick:
+        raise NonFiniteError(f"{source.checkpoint}: {sick[0]} is not finite; it cannot be shipped")
+    shipment = Shipment(
+        format=FORMAT,
+        precision=precision,
+        run=source.run.name,
+        source_sha256=durable.sha256(source.checkpoint / durable.MANIFEST),
+        total_steps=source.info.total_steps,
+        training_seconds=training_seconds(source.run),
+        machine=machine(),
+        data=_training_data(source.info, data),
+    )
+    files = {name: durable.read_bytes(source.run / name) for name in JOURNALS if (source.run / name).exists()}
+    files[SHIPMENT_FILE] = durable.json_bytes(to_plain(shipment))
+    files[checkpoint.WEIGHTS_FILE] = checkpoint.to_bytes(checkpoint.halved(weights) if precision == "half" else weights)
+    _require_small(out, sum(map(len, files.values())), most_megabytes)
+    with durable.only_replacer(out, "ship"):
+        _require_replaceable(out)
+        checkpoint.publish(out, info, files, replace=True)
+    return shipment
+
+
+def read_shipment(path: Path) -> Shipment:
+    """The shipment's description; UsageError if `path` is not a shipped checkpoint."""
+    if not (path / SHIPMENT_FILE).exists():
+        raise UsageError(f"{path}: not a shipped checkpoint (no {SHIPMENT_FILE}); make one with: saltwm ship RUN")
+    shipment = read_config(Shipment, path / SHIPMENT_FILE)
+    if shipment.format != FORMAT:
+        raise DamagedError(f"{path / SHIPMENT_FILE}: format {shipment.format}, this version reads {FORMAT}")
+    return shipment
+
+
+def machine() -> str:
+    """Cores and processor of this machine."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{os.cpu_count()} cores, {models[0] if models else platform.processor() or platform.machine()}"
+
+
+def _find_source(path: Path) -> _Source:
+    found = checkpoint.find_checkpoint(path)
+    if (found / SHIPMENT_FILE).exists():
+        raise UsageError(f"{path}: shipped already; name the run that it was made of")
+    run = found.parent.parent
+    info = checkpoint.read_run(run)
+    step = checkpoint.read_info(found).step
+    if path == run and step < info.total_steps:
+        raise UsageError(
+            f"{path}: at step {step} of {info.total_steps}; finish it with the same `saltwm train` command, "
+            f"or ship {found} as it is"
+        )
+    return _Source(run, found, info)
+
+
+def _training_data(info: RunInfo, given: Path | None) -> Recipe | None:
+    """The recipe of the dataset with the run's hash; a given one must have it, a remembered one may be gone."""
+    path = given or Path(info.dataset)
+    if given is None and not path.is_dir():
+        return None
+    dataset = Dataset.open(path, verify="sizes")
+    if dataset.sha256 == info.dataset_sha256:
+        return dataset.recipe
+    if given is not None:
+        raise MismatchError(
+            f"{path}: its hash is {dataset.sha256[:12]}, and the run was trained on {info.dataset_sha256[:12]}"
+        )
+    return None
+
+
+def _require_small(out: Path, size: int, most_megabytes: float) -> None:
+    if size > most_megabytes * 1e6:
+        raise UsageError(
+            f"{out}: would be {size / 1e6:.1f} MB, more than {most_megabytes:g}; ship in half precision or raise "
+            "--max-megabytes"
+        )
+
+
+def _require_replaceable(out: Path) -> None:
+    """A shipped checkpoint makes room for the next; anything else stays."""
+    if out.exists() and not (out / SHIPMENT_FILE).exists():
+        raise UsageError(f"{out}: exists and is not a shipped checkpoint; choose another --out")

@@ -1,0 +1,1 @@
+"""Processes: the watched pool, stopping, many devices."""

@@ -1,0 +1,296 @@
+"""Processes that work on items one at a time: watched, told apart when they die or hang, gone when the block ends.
+
+Results go to files; what passes between the processes is small, so that a worker that stops in the middle of a
+message cannot hold up its parent.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from types import FrameType
+from typing import Any, Literal, Protocol
+
+from saltwm.ground import errors
+from saltwm.ground.config import at_least
+from saltwm.ground.errors import SaltError
+
+Report = Callable[[], None]
+Work = Callable[[Any, Report], None]
+"""work(item, report): do one item, and call report() as its parts are finished."""
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LP_NUM_THREADS"), "1")
+"""Environment of a worker: one thread for arithmetic and software rendering, because there is a worker per core."""
+
+BEAT_SECONDS = 1.0
+SILENCE_SECONDS = 30.0
+"""A worker without a sign of life for so long is taken for hung; on a busy machine importing torch takes seconds."""
+ABSENCE_SECONDS = 5.0
+"""If the parent itself did not look for so long (it was suspended), the time counts against no worker."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to an item: a part of it or all of it is done, or its worker is lost and `why` says how."""
+
+    kind: Literal["part", "done", "lost"]
+    item: Any
+    why: str = ""
+    hung: bool = False
+    """Whether a lost worker was stopped by us because nothing came from it; else it died."""
+
+
+class Pool(Protocol):
+    """Whatever does items one at a time, somewhere, and tells what became of them."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether an item is being worked on."""
+
+    @property
+    def free(self) -> bool:
+        """Whether another item can be assigned."""
+
+    def assign(self, item: Any) -> None:
+        """Give an item to a worker that has none."""
+
+    def events(self, seconds: float = 0.1) -> list[Event]:
+        """What happened since the last look; waits up to `seconds` for something to happen."""
+
+
+@dataclass
+class _Worker:
+    process: Any
+    connection: Connection
+    item: Any = None
+    heard: float = 0.0
+    advanced: float = 0.0
+    """When it was given its item, or reported the last part of it."""
+
+
+class Workers:
+    """Up to `count` processes, started when they are needed; each builds its work by `make(*arguments)` once.
+
+    A worker that beats but finishes no part of its item for `part_seconds` is taken for hung; without them, it may
+    take its time. A SaltError in a worker is raised in the parent. None outlives the block, nor the parent, however
+    that ends.
+    """
+
+    def __init__(
+        self, count: int, make: Callable[..., Work], *arguments: Any, part_seconds: float | None = None
+    ) -> None:
+        at_least("workers", count)
+        self._count = count
+        self._make = (make, arguments)
+        self._part_seconds = part_seconds
+        self._workers: list[_Worker] = []
+        self._looked = time.monotonic()
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.join()
+            worker.connection.close()
+        self._workers.clear()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an item is being worked on."""
+        return any(worker.item is not None for worker in self._workers)
+
+    @property
+    def free(self) -> bool:
+        """Whether another item can be assigned."""
+        return sum(worker.item is not None for worker in self._workers) < self._count
+
+    def assign(self, item: Any) -> None:
+        """Give an item to a worker that has none, or to a new one."""
+        worker = next((worker for worker in self._workers if worker.item is None), None) or self._start()
+        worker.item, worker.advanced = item, time.monotonic()
+        with contextlib.suppress(OSError):  # it died idle; `events` will find that and say so
+            worker.connection.send(item)
+
+    def events(self, seconds: float = 0.1) -> list[Event]:
+        """What happened since the last look; waits up to `seconds` for something to happen."""
+        self._forgive_absence()
+        ready = wait([worker.connection for worker in self._workers], timeout=seconds)
+        found = []
+        for worker in list(self._workers):
+            event = self._receive(worker) if worker.connection in ready else self._overdue(worker)
+            if event is not None and event.item is not None:
+                found.append(event)
+        return found
+
+    # --- one worker ------------------------------------------------------------------------------------------------
+
+    def _start(self) -> _Worker:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_live, args=(theirs,), daemon=True)
+        resource_tracker.ensure_running()  # else the first child starts it, and that lets interrupts through again
+        with environment(ONE_THREAD), signals_held(signal.SIGINT):
+            process.start()
+        theirs.close()
+        worker = _Worker(process, ours, heard=time.monotonic())
+        self._workers.append(worker)
+        # Through the pipe and not as an argument: the child watches its parent before it imports anything slow.
+        ours.send(self._make)
+        return worker
+
+    def _receive(self, worker: _Worker) -> Event | None:
+        try:
+            kind, *values = worker.connection.recv()
+        except (EOFError, OSError):
+            return self._lose(worker, f"died ({_exit_code(worker.process)})")
+        worker.heard = time.monotonic()
+        if kind == "alive":
+            return None
+        if kind == "error":
+            raise error_named(values[0])(values[1])
+        worker.advanced = worker.heard
+        event = Event(kind, worker.item)
+        if kind == "done":
+            worker.item = None
+        return event
+
+    def _overdue(self, worker: _Worker) -> Event | None:
+        now = time.monotonic()
+        if now - worker.heard > SILENCE_SECONDS:
+            return self._lose(worker, f"hung (no sign of life for {SILENCE_SECONDS:g} s) and was stopped", hung=True)
+        if self._part_seconds and worker.item is not None and now - worker.advanced > self._part_seconds:
+            return self._lose(
+                worker, f"hung (nothing finished for {self._part_seconds:g} s) and was stopped", hung=True
+            )
+        return None
+
+    def _lose(self, worker: _Worker, why: str, *, hung: bool = False) -> Event:
+        worker.process.kill()
+        worker.process.join()
+        worker.connection.close()
+        self._workers.remove(worker)
+        return Event("lost", worker.item, why, hung)
+
+    def _forgive_absence(self) -> None:
+        now = time.monotonic()
+        if now - self._looked > ABSENCE_SECONDS:
+            for worker in self._workers:
+                worker.heard += now - self._looked
+                worker.advanced += now - self._looked
+        self._looked = now
+
+
+def _exit_code(process: Any) -> str:
+    process.join(timeout=5)
+    code = process.exitcode
+    return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+
+
+def error_named(name: str) -> type[SaltError]:
+    """The kind of SaltError that a worker named; a plain one for a name that is none."""
+    kind = getattr(errors, name, SaltError)
+    return kind if isinstance(kind, type) and issubclass(kind, SaltError) else SaltError
+
+
+# --- in the worker ---------------------------------------------------------------------------------------------------
+
+
+def _live(connection: Connection) -> None:
+    """A worker's life: how to work comes in once, then items; ("part",), ("done",), ("alive",) and errors go out."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    _die_with_parent()
+    lock = threading.Lock()
+
+    def send(*message: str) -> None:
+        with lock:
+            connection.send(message)
+
+    _beat(send)
+    try:
+        make, arguments = connection.recv()
+        work = make(*arguments)
+        while True:
+            item = connection.recv()
+            work(item, lambda: send("part"))
+            send("done")
+    except SaltError as error:
+        send("error", type(error).__name__, str(error))
+    except (EOFError, BrokenPipeError):
+        pass  # the parent is done
+
+
+def _beat(send: Callable[[str], None]) -> None:
+    def beat() -> None:
+        with contextlib.suppress(OSError):  # the parent is gone, and so will we be
+            while True:
+                send("alive")
+                time.sleep(BEAT_SECONDS)
+
+    threading.Thread(target=beat, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """End this process when its parent dies, even by SIGKILL: an orphan must not write beside the next writer."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def signals_held(*numbers: signal.Signals) -> Iterator[None]:
+    """These signals wait: a child inherits the block, so that it is not interrupted among its imports.
+
+    The block is this thread's alone. A signal that the system hands to another one would still interrupt Python here,
+    perhaps between the start of a child and its being written down; it is kept and sent again.
+    """
+    kept: list[int] = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    handlers = _handlers_replaced(numbers, lambda number, frame: kept.append(number))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for late in kept:
+            signal.raise_signal(late)
+
+
+def _handlers_replaced(
+    numbers: Sequence[signal.Signals], keep: Callable[[int, FrameType | None], None]
+) -> dict[signal.Signals, Any]:
+    """`keep` hears these signals now; what heard them before. Children must inherit that a signal is ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    heard = [number for number in numbers if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    return {number: signal.signal(number, keep) for number in heard}
+
+
+@contextlib.contextmanager
+def environment(values: dict[str, str]) -> Iterator[None]:
+    """os.environ with these values, which children started inside inherit, and as before afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
