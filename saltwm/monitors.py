@@ -17,9 +17,10 @@ from torch import Tensor
 
 from saltwm.data.windows import Windows
 from saltwm.disk import durable
-from saltwm.ground.config import ModelName, ObjectiveName, RunConfig, to_plain
+from saltwm.ground.config import ModelName, ObjectiveName, RunConfig
 from saltwm.ground.errors import NonFiniteError, UsageError
 from saltwm.ground.progress import console
+from saltwm.ground.strict_json import to_plain
 from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.objective import effective_rank, prediction_loss

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from saltwm.ground.config import ObjectiveConfig, ObjectiveName, one_of
+from saltwm.ground.checks import check, one_of
+from saltwm.ground.config import ObjectiveConfig, ObjectiveName
 from saltwm.ground.errors import ShapeError
-from saltwm.ground.shapes import check
 from saltwm.model.processes import process_count, sum_over_processes
 from saltwm.model.world_model import WorldModel
 

@@ -21,7 +21,8 @@ from saltwm.data.windows import Batch, Windows, batches
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import CheckpointInfo, RunInfo
 from saltwm.disk.dataset import Dataset
-from saltwm.ground.config import ObjectiveConfig, PrecisionName, RunConfig, at_least, one_of
+from saltwm.ground.checks import at_least, one_of
+from saltwm.ground.config import ObjectiveConfig, PrecisionName, RunConfig
 from saltwm.ground.errors import NonFiniteError, Stopped, UsageError
 from saltwm.ground.progress import console, progress
 from saltwm.ground.rng import derive, torch_stream

@@ -13,23 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import saltwm
-from saltwm.ground.config import (
-    LATER,
-    PROTOCOLS,
-    EncoderConfig,
-    ModelConfig,
-    ProtocolConfig,
-    RunConfig,
-    WorldSpec,
-    at_least,
-    differing_fields,
-    from_plain,
-    one_of,
-    to_plain,
-)
+from saltwm.evaluation.protocols import PROTOCOLS
+from saltwm.ground.checks import at_least, check, one_of
+from saltwm.ground.config import EncoderConfig, ModelConfig, ProtocolConfig, RunConfig, WorldSpec
 from saltwm.ground.errors import DamagedError, ShapeError, UsageError
 from saltwm.ground.rng import derive, stream, torch_stream
-from saltwm.ground.shapes import check
+from saltwm.ground.strict_json import LATER, differing_fields, from_plain, to_plain
 
 KEYS = st.lists(st.integers(-(2**40), 2**40) | st.text(max_size=8), max_size=4)
 

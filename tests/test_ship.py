@@ -14,8 +14,8 @@ from saltwm.cli.printing import spell
 from saltwm.cli.shipping import spelled_training
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import RunInfo
+from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.records import Cell, Evaluation, Rate
-from saltwm.ground.config import read_config, write_config
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, SaltError, UsageError
 from saltwm.interop.weights.public import export_weights
 from saltwm.jobs.card import card_text, measured, write_card

@@ -21,8 +21,8 @@ from saltwm.evaluation.statistics import (
     wilson,
     write_comparisons,
 )
-from saltwm.ground.config import from_plain, to_plain
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
+from saltwm.ground.strict_json import from_plain, to_plain
 
 SIMULATIONS = 10_000
 

@@ -10,8 +10,10 @@ import tyro
 
 from saltwm.cli.printing import Maybe, Switch, command_line, next_command, print_results, say, show
 from saltwm.disk import durable
-from saltwm.ground.config import ProtocolName, at_least, to_plain
+from saltwm.ground.checks import at_least
+from saltwm.ground.config import ProtocolName
 from saltwm.ground.errors import UsageError
+from saltwm.ground.strict_json import to_plain
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset

@@ -11,7 +11,8 @@ import tyro
 
 from saltwm.cli.printing import Maybe, say
 from saltwm.disk import durable
-from saltwm.ground.config import ModelName, one_of
+from saltwm.ground.checks import one_of
+from saltwm.ground.config import ModelName
 
 if TYPE_CHECKING:
     from saltwm.bench.timing import Figure

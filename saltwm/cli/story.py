@@ -18,7 +18,9 @@ from saltwm.cli.printing import announce, next_command, print_results, say, spel
 from saltwm.cli.results import Results
 from saltwm.disk import durable
 from saltwm.disk.records import Stage, read_stages
-from saltwm.ground.config import ModelName, at_least, to_plain
+from saltwm.ground.checks import at_least
+from saltwm.ground.config import ModelName
+from saltwm.ground.strict_json import to_plain
 
 PICTURES = 3
 """Episodes filmed per evaluation: a row of the report."""

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from saltwm.disk.dataset import Dataset, FramesLater
 from saltwm.ground import rng
-from saltwm.ground.config import one_of
+from saltwm.ground.checks import check, one_of
 from saltwm.ground.errors import UsageError
-from saltwm.ground.shapes import check
 
 Ids = NDArray[np.int64]
 

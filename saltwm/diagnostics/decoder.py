@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from saltwm.ground.checks import check
 from saltwm.ground.errors import NonFiniteError, UsageError
 from saltwm.ground.progress import progress
 from saltwm.ground.rng import derive, stream
-from saltwm.ground.shapes import check
 from saltwm.model.encoder import Encoder
 
 BATCH_SIZE = 64

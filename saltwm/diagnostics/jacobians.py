@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from saltwm.ground.checks import check
 from saltwm.ground.errors import ShapeError
-from saltwm.ground.shapes import check
 from saltwm.model.affine import StateAffine
 from saltwm.model.transition import Transition
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from saltwm.diagnostics.jacobians import current_state_jacobian, in_float64
-from saltwm.ground.shapes import check
+from saltwm.ground.checks import check
 from saltwm.model.transition import Transition
 
 

@@ -24,7 +24,8 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from saltwm.disk import durable
-from saltwm.ground.config import LATER, ModelConfig, RunConfig, WorldSpec, differing_fields, read_config, write_config
+from saltwm.disk.durable import read_config, write_config
+from saltwm.ground.config import ModelConfig, RunConfig, WorldSpec
 from saltwm.ground.errors import (
     DamagedError,
     DiskError,
@@ -34,6 +35,7 @@ from saltwm.ground.errors import (
     UsageError,
     not_a_run,
 )
+from saltwm.ground.strict_json import LATER, differing_fields
 from saltwm.model.world_model import WorldModel
 
 RUN_FILE = "run.json"

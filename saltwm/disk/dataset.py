@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from saltwm.disk import dataset_writer as parts
 from saltwm.disk import durable, layout
 from saltwm.disk.arrays import first_line, open_array, read_context, read_table
+from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Recipe, part_path
-from saltwm.ground.config import Variant, WorldSpec, from_plain, read_config
+from saltwm.ground.checks import check
+from saltwm.ground.config import Variant, WorldSpec
 from saltwm.ground.errors import DamagedError, UsageError
-from saltwm.ground.shapes import check
+from saltwm.ground.strict_json import from_plain
 
 Verify = Literal["full", "sizes"]
 

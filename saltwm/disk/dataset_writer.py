@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from saltwm.disk import durable, layout
 from saltwm.disk.arrays import create_array, read_table, write_table
+from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.layout import Episode, Recipe, part_path
-from saltwm.ground.config import read_config, to_plain, write_config
 from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.strict_json import to_plain
 
 _PACKAGES = ("saltwm", "numpy", "tensorstore", "gymnasium", "pymunk", "mujoco", "dm_control", "ogbench")
 

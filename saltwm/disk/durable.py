@@ -10,7 +10,6 @@ import errno
 import fcntl
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -18,9 +17,12 @@ import socket
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from saltwm.ground import strict_json
 from saltwm.ground.errors import DamagedError, DiskError, LockedError, UsageError
+
+T = TypeVar("T")
 
 TMP_PREFIX = ".tmp-"
 MANIFEST = "manifest.json"
@@ -52,6 +54,11 @@ def write_json(path: Path, value: Any) -> None:
 def json_bytes(value: Any) -> bytes:
     """The bytes of such a file."""
     return (json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def write_config(path: Path, value: Any) -> None:
+    """Replace `path` by a dataclass as strict JSON."""
+    write_json(path, strict_json.to_plain(value))
 
 
 def write_file(path: Path, save: Callable[[Path], object]) -> None:
@@ -97,9 +104,14 @@ def read_json(path: Path) -> Any:
     """Strict JSON: duplicate keys, NaN and infinities are damage, and the error names the file."""
     text = read_text(path)
     try:
-        return _parse(text)
+        return strict_json.parse(text)
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{path}: not valid JSON: {error}") from error
+
+
+def read_config(kind: type[T], path: Path) -> T:
+    """The dataclass that `write_config` wrote; DamagedError names the file, the field and what was found."""
+    return strict_json.from_plain(kind, read_json(path), str(path))
 
 
 def read_text(path: Path) -> str:
@@ -128,32 +140,10 @@ def read_json_lines(path: Path) -> list[Any]:
     records = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            records.append(_parse(line))
+            records.append(strict_json.parse(line))
         except (ValueError, RecursionError) as error:
             raise DamagedError(f"{path}: line {number}: not valid JSON: {error}") from error
     return records
-
-
-def _parse(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite_float, object_pairs_hook=_unique_keys)
-
-
-def _finite_float(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise ValueError(f"{digits:.40} is too large for a number")
-    return number
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not allowed")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return result
 
 
 # --- directories ------------------------------------------------------------------------------------------------

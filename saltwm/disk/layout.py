@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from saltwm.ground.checks import check
 from saltwm.ground.config import Variant, WorldSpec
 from saltwm.ground.errors import NonFiniteError, ShapeError
-from saltwm.ground.shapes import check
 
 FORMAT = "saltwm dataset"
 FORMAT_VERSION = 1

@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from saltwm.disk import durable
-from saltwm.ground.config import LATER, ProtocolConfig, WorldSpec, from_plain, read_config, to_plain
+from saltwm.disk.durable import read_config
+from saltwm.ground.config import ProtocolConfig, WorldSpec
 from saltwm.ground.errors import DamagedError
+from saltwm.ground.strict_json import LATER, from_plain, to_plain
 
 T = TypeVar("T")
 

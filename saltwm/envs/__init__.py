@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 
 from saltwm.envs.base import PlanningEnv
-from saltwm.ground.config import one_of
+from saltwm.ground.checks import one_of
 
 _WHERE = {
     "two-room": ("saltwm.envs.two_room", "TwoRoom"),

@@ -14,9 +14,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.ground.config import RenderQuality, Variant, WorldSpec, at_least, one_of
+from saltwm.ground.checks import at_least, check, one_of
+from saltwm.ground.config import RenderQuality, Variant, WorldSpec
 from saltwm.ground.errors import NonFiniteError
-from saltwm.ground.shapes import check
 
 State = NDArray[np.float64]
 Frame = NDArray[np.uint8]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saltwm.envs.base import Action, Frame, PlanningEnv, Policy, State, StateField
-from saltwm.ground.shapes import check
+from saltwm.ground.checks import check
 
 WORLD = 224.0
 BORDER = 14.0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from saltwm.disk.durable import write_config
 from saltwm.disk.records import (
     MISMATCH_RATIO,
     Anatomy,
@@ -25,7 +26,7 @@ from saltwm.disk.records import (
 )
 from saltwm.envs import ENVIRONMENTS, env_class
 from saltwm.evaluation.statistics import by_contest, compare, on_shared_tasks, wilson
-from saltwm.ground.config import one_of, write_config
+from saltwm.ground.checks import one_of
 from saltwm.ground.errors import MismatchError, NonFiniteError, UsageError
 
 

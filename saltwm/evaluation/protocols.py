@@ -1,11 +1,21 @@
-"""Protocols as users ask for them: one of the three, with what they may vary in its name."""
+"""The protocols: three definitions, their task counts, and the variations that a name may carry."""
 
 import dataclasses
 from typing import get_args
 
-from saltwm.ground.config import PROTOCOLS, GaussNewtonConfig, PlannerConfig, ProtocolConfig, one_of
+from saltwm.ground.checks import one_of
+from saltwm.ground.config import GaussNewtonConfig, PlannerConfig, ProtocolConfig
 from saltwm.ground.errors import UsageError
 
+PAPER_PROTOCOL = ProtocolConfig(
+    name="paper", held_out=False, one_per_episode=False, min_distance=0.0, variant="paper", bound_actions=False
+)
+CLEAN_PROTOCOL = ProtocolConfig(name="clean")
+# Sec. 4.5, App. E.1; H is 10, 15 or 20
+LONG_PROTOCOL = dataclasses.replace(
+    PAPER_PROTOCOL, name="long", goal_offset_steps=100, budget_steps=300, horizon_blocks=10
+)
+PROTOCOLS: dict[str, ProtocolConfig] = {p.name: p for p in (PAPER_PROTOCOL, CLEAN_PROTOCOL, LONG_PROTOCOL)}
 DEFAULT_TASKS = {"paper": 50, "clean": 100, "long": 50}
 
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.records import EpisodeRecord, PlanRecord, Task
 from saltwm.envs.base import Frame, PlanningEnv, State
-from saltwm.ground.config import ProtocolConfig, at_least
+from saltwm.ground.checks import at_least, check
+from saltwm.ground.config import ProtocolConfig
 from saltwm.ground.errors import UsageError
-from saltwm.ground.shapes import check
 from saltwm.planning.policy import Decision, Policy, View
 
 

@@ -16,9 +16,9 @@ from scipy import stats
 
 from saltwm.disk import durable
 from saltwm.disk.records import Cell, Comparison, Evaluation, PairedDifference, Rate, read_cells
-from saltwm.ground.config import to_plain
 from saltwm.ground.errors import MismatchError, NonFiniteError, UsageError
 from saltwm.ground.rng import stream
+from saltwm.ground.strict_json import to_plain
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE

@@ -13,9 +13,10 @@ from saltwm.disk.records import Task, TaskSet, read_tasks
 from saltwm.envs import env_class, make_env
 from saltwm.envs.base import PlanningEnv
 from saltwm.evaluation.protocols import protocol_for
-from saltwm.ground.config import ProtocolConfig, differing_fields, to_plain
+from saltwm.ground.config import ProtocolConfig
 from saltwm.ground.errors import DamagedError, MismatchError, UsageError
 from saltwm.ground.rng import stream
+from saltwm.ground.strict_json import differing_fields, to_plain
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,7 @@
-"""What a run is: frozen dataclasses, and strict JSON in and out.
+"""What a run is: frozen dataclasses. Kinds are words from a closed list; no file ever names code."""
 
-A file supplies values, never structure: unknown keys, missing keys, wrong types and non-finite numbers are refused
-with the place in the file. Kinds are words from a closed list; no file ever names code.
-"""
-
-import dataclasses
-import functools
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, cast, get_args
-
-from saltwm.disk import durable
-from saltwm.ground.errors import DamagedError, UsageError
-
-T = TypeVar("T")
+from typing import Literal
 
 ModelName = Literal["salt", "lewm"]
 ObjectiveName = Literal["rollout", "one-step"]
@@ -178,7 +164,7 @@ class TrainConfig:
     keep: int = 2
     """Newest checkpoints kept; the best by validation rollout error is kept besides."""
     precision: PrecisionName = "32-true"
-    """In Fabric's words, of which the others cannot train these models: docs/training.md says why."""
+    """A Lightning Fabric precision. Only these three can train the model (docs/training.md)."""
 
 
 @dataclass(frozen=True)
@@ -298,126 +284,5 @@ class ProtocolConfig:
     hold_steps: int = 1
     """Consecutive steps that success must last."""
     last_start: bool = False
-    """Where tasks are drawn from the whole file: the last possible start may be drawn too. The authors' code draws
-    among `len(valid) - 1` starts, stable-worldmodel's among `len(valid)` since, and one seed picks others."""
-
-
-PAPER_PROTOCOL = ProtocolConfig(
-    name="paper", held_out=False, one_per_episode=False, min_distance=0.0, variant="paper", bound_actions=False
-)
-CLEAN_PROTOCOL = ProtocolConfig(name="clean")
-LONG_PROTOCOL = dataclasses.replace(  # Sec. 4.5, App. E.1; H is 10, 15 or 20
-    PAPER_PROTOCOL, name="long", goal_offset_steps=100, budget_steps=300, horizon_blocks=10
-)
-PROTOCOLS: dict[str, ProtocolConfig] = {p.name: p for p in (PAPER_PROTOCOL, CLEAN_PROTOCOL, LONG_PROTOCOL)}
-
-
-# --- strict JSON -----------------------------------------------------------------------------------------------------
-
-
-def to_plain(value: Any) -> Any:
-    """A dataclass as plain JSON data."""
-    return dataclasses.asdict(value)
-
-
-def from_plain(kind: type[T], value: Any, where: str) -> T:
-    """The dataclass that `to_plain` wrote; DamagedError naming `where`, the field and what was found."""
-    from pydantic import ValidationError
-
-    missing = _missing_keys(kind, value, "")
-    if missing:
-        raise DamagedError(f"{where}: {missing[0]} is missing")
-    try:
-        result: T = _validator(cast(Any, kind)).validate_json(json.dumps(value), strict=True)
-    except ValidationError as error:
-        first = _telling_error(error.errors())
-        place = ".".join(str(part) for part in first["loc"])
-        raise DamagedError(f"{where}: {place or 'the whole'}: {first['msg']}, found {first['input']!r:.80}") from error
-    return result
-
-
-@functools.cache
-def _validator(kind: Any) -> Any:
-    """Building one takes far longer than using it."""
-    from pydantic import ConfigDict, TypeAdapter
-
-    for cls in _dataclasses_of(kind):
-        cls.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
-    return TypeAdapter(kind)
-
-
-def _telling_error(errors: Any) -> Any:
-    """The first error that is not of a union's other members: those only say that `kind` is not theirs."""
-    others = [error["loc"][:-1] for error in errors if error["loc"][-1:] == ("kind",)]
-    return next((error for error in errors if not any(error["loc"][: len(o)] == o for o in others)), errors[0])
-
-
-def read_config(kind: type[T], path: Path) -> T:
-    """A dataclass from a JSON file."""
-    return from_plain(kind, durable.read_json(path), str(path))
-
-
-def write_config(path: Path, value: Any) -> None:
-    """A dataclass to a JSON file."""
-    durable.write_json(path, to_plain(value))
-
-
-def _dataclasses_of(kind: Any) -> list[Any]:
-    """`kind` and the dataclasses among its fields and union members, to any depth."""
-    if isinstance(kind, UnionType):
-        return [inner for member in get_args(kind) for inner in _dataclasses_of(member)]
-    if not dataclasses.is_dataclass(kind):
-        return []
-    return [kind, *(inner for f in dataclasses.fields(kind) for inner in _dataclasses_of(f.type))]
-
-
-LATER = {"later": True}
-"""Metadata of a field that files written before it was thought of do not have; its default stands for that."""
-
-
-def _missing_keys(kind: Any, value: Any, place: str) -> list[str]:
-    """Fields that the file does not have: a default is for a person at a keyboard, never for a file, unless `LATER`."""
-    if isinstance(kind, UnionType) and isinstance(value, dict):
-        members: list[Any] = [member for member in get_args(kind) if dataclasses.is_dataclass(member)]
-        if len(members) > 1 and "kind" not in value:
-            return [f"{place}kind"]
-        kind = next((member for member in members if len(members) == 1 or member.kind == value["kind"]), None)
-    if not dataclasses.is_dataclass(kind) or not isinstance(value, dict):
-        return []
-    missing = []
-    for f in dataclasses.fields(kind):
-        if f.name not in value:
-            missing += [] if f.metadata == LATER else [f"{place}{f.name}"]
-        else:
-            missing += _missing_keys(f.type, value[f.name], f"{place}{f.name}.")
-    return missing
-
-
-def differing_fields(expected: Any, found: Any) -> list[str]:
-    """'image_size: expected 64, found 224' for each field in which two dataclasses of one kind differ, at any depth."""
-    different = []
-    for f in dataclasses.fields(expected):
-        a, b = getattr(expected, f.name), getattr(found, f.name)
-        if dataclasses.is_dataclass(a) and type(a) is type(b):
-            different += [f"{f.name}.{line}" for line in differing_fields(a, b)]
-        elif a != b:
-            different.append(f"{f.name}: expected {a!r}, found {b!r}")
-    return different
-
-
-def one_of(what: str, name: str, known: Any) -> None:
-    """UsageError with the nearest known name unless `name` is one of them."""
-    import difflib
-
-    names = sorted(known)
-    if name in names:
-        return
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UsageError(f"unknown {what} {name!r}{hint} (known: {', '.join(names)})")
-
-
-def at_least(what: str, value: float | None, least: int = 1) -> None:
-    """UsageError for a number below the least that makes sense; None was not asked for."""
-    if value is not None and not value >= least:  # NaN is not
-        raise UsageError(f"{what} must be at least {least}, found {value}")
+    """Also allow the last valid start. The authors' code excludes it (`choice(len(valid) - 1)`); stable-worldmodel has
+    since fixed this, so the same seed draws different tasks."""

@@ -21,7 +21,8 @@ from saltwm.disk import durable, layout
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.layout import Episode, Recipe
 from saltwm.envs import env_class
-from saltwm.ground.config import WorldSpec, at_least
+from saltwm.ground.checks import at_least
+from saltwm.ground.config import WorldSpec
 from saltwm.ground.errors import DamagedError, MismatchError, Stopped, UsageError
 from saltwm.ground.progress import progress
 from saltwm.interop.archives import unpacked

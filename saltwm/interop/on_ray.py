@@ -25,8 +25,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from saltwm.disk import durable
-from saltwm.ground.config import at_least, from_plain, to_plain
+from saltwm.ground.checks import at_least
 from saltwm.ground.errors import MismatchError, SaltError, UsageError
+from saltwm.ground.strict_json import from_plain, to_plain
 from saltwm.processes.pool import ONE_THREAD, Event, Report, error_named
 
 if TYPE_CHECKING:  # not at run time: a node sets its number of threads before it imports NumPy

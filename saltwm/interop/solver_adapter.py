@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from saltwm.ground.checks import check
 from saltwm.ground.errors import MismatchError
-from saltwm.ground.shapes import check
 from saltwm.model.world_model import WorldModel
 
 Info = dict[str, Any]

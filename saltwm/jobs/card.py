@@ -8,8 +8,8 @@ from typing import Any
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import CheckpointInfo
 from saltwm.disk.records import Cell, Rate
+from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.statistics import method_key, over_seeds, wilson
-from saltwm.ground.config import PROTOCOLS
 from saltwm.jobs.ship import Shipment, read_shipment
 from saltwm.report.commands import HOW_TO_COMPARE
 from saltwm.report.tables import METHOD_NAMES, PLANNER_NAMES, environment_name

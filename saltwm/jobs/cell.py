@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saltwm.disk import durable
+from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.records import Evaluation, TaskSet
 from saltwm.evaluation.rollout import Outcome, run_tasks
 from saltwm.evaluation.statistics import wilson
-from saltwm.ground.config import read_config, to_plain, write_config
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError
 from saltwm.ground.progress import console, progress
+from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.chunks import TASKS_PER_CHUNK, Job, chunk_writer, read_chunk, read_own_tasks, surroundings
 from saltwm.jobs.pictures import film
 from saltwm.planning.policy import Policy

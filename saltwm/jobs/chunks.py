@@ -19,8 +19,9 @@ from saltwm.disk.records import EpisodeRecord, TaskSet, read_cell, read_tasks
 from saltwm.envs import make_env
 from saltwm.envs.base import PlanningEnv
 from saltwm.evaluation.rollout import Look, Outcome, drawn, run_tasks, stored
-from saltwm.ground.config import LATER, PlannerConfig, from_plain, to_plain
+from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import DamagedError, MismatchError, UsageError
+from saltwm.ground.strict_json import LATER, from_plain, to_plain
 from saltwm.planning.policy import Policy, RandomPolicy
 from saltwm.processes.pool import Report, Work
 

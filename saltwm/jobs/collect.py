@@ -13,7 +13,8 @@ from saltwm.disk.layout import HELD_OUT, ROOT_FILE, Episode, Recipe
 from saltwm.envs import env_class, make_env
 from saltwm.envs.base import Action, PlanningEnv
 from saltwm.ground import rng
-from saltwm.ground.config import RenderQuality, Variant, at_least, one_of
+from saltwm.ground.checks import at_least, one_of
+from saltwm.ground.config import RenderQuality, Variant
 from saltwm.ground.errors import SaltError, Stopped
 from saltwm.ground.progress import progress
 from saltwm.processes.pool import Report, Work, Workers

@@ -18,12 +18,12 @@ from saltwm.diagnostics.decoder import DECODERS, fit_decoder
 from saltwm.diagnostics.probe import encode_pictures, fit_and_test_episodes
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.dataset import Dataset
+from saltwm.disk.durable import write_config
 from saltwm.disk.records import Decoding
 from saltwm.envs.base import Frame
-from saltwm.ground.config import at_least, one_of, write_config
+from saltwm.ground.checks import at_least, check, one_of
 from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import stream
-from saltwm.ground.shapes import check
 from saltwm.jobs.diagnose import Stretches, read_stretches, records_folder, warn_if_seen
 from saltwm.model.world_model import WorldModel
 

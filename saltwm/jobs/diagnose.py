@@ -17,8 +17,9 @@ from saltwm.diagnostics.probe import cost_order, fit_and_test_episodes, probe
 from saltwm.diagnostics.propagation import Propagation, measure
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.dataset import Dataset
+from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.records import Decoding, Diagnosis, Probes, Training
-from saltwm.ground.config import at_least, read_config, write_config
+from saltwm.ground.checks import at_least
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.progress import console
 from saltwm.ground.rng import stream

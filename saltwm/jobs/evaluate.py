@@ -12,7 +12,8 @@ from saltwm.evaluation.anatomy import write_anatomies
 from saltwm.evaluation.protocols import DEFAULT_TASKS, protocol_for
 from saltwm.evaluation.statistics import write_comparisons
 from saltwm.evaluation.tasks import choose_tasks, write_tasks
-from saltwm.ground.config import CEMConfig, GaussNewtonConfig, ModelConfig, PlannerConfig, ProtocolConfig, at_least
+from saltwm.ground.checks import at_least
+from saltwm.ground.config import CEMConfig, GaussNewtonConfig, ModelConfig, PlannerConfig, ProtocolConfig
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.jobs.cell import evaluate, evaluate_here, evaluation_workers
 from saltwm.jobs.chunks import Job

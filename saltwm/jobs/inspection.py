@@ -12,7 +12,8 @@ from saltwm.disk import durable, layout
 from saltwm.disk.dataset import Dataset
 from saltwm.envs import make_env
 from saltwm.envs.base import PlanningEnv, StateField
-from saltwm.ground.config import WorldSpec, at_least
+from saltwm.ground.checks import at_least
+from saltwm.ground.config import WorldSpec
 from saltwm.ground.errors import UsageError
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

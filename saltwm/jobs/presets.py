@@ -8,6 +8,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
+from saltwm.ground.checks import one_of
 from saltwm.ground.config import (
     EncoderConfig,
     ModelConfig,
@@ -19,7 +20,6 @@ from saltwm.ground.config import (
     RunConfig,
     TrainConfig,
     TransformerConfig,
-    one_of,
 )
 
 PresetName = Literal["paper", "cpu", "quick"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saltwm.envs import ENVIRONMENTS
-from saltwm.ground.config import one_of
+from saltwm.ground.checks import one_of
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.presets import recipe
 from saltwm.jobs.ship import SHIPMENT_FILE

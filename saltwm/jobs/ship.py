@@ -19,9 +19,10 @@ from typing import Literal
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import RunInfo
 from saltwm.disk.dataset import Dataset
+from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Recipe
-from saltwm.ground.config import read_config, to_plain
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
+from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.diagnose import training_seconds
 
 SHIPMENT_FILE = "shipment.json"

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 from saltwm.disk import durable
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.records import Evaluation, PlannedCell, TaskSet, read_plan
-from saltwm.ground.config import CEMConfig, PlannerConfig, WorldSpec, at_least, differing_fields, to_plain
+from saltwm.ground.checks import at_least
+from saltwm.ground.config import CEMConfig, PlannerConfig, WorldSpec
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.progress import console
+from saltwm.ground.strict_json import differing_fields, to_plain
 from saltwm.interop.on_ray import RayWorkers
 from saltwm.jobs.cell import CHUNK_SECONDS, evaluate, evaluation_workers, require_own_folder
 from saltwm.jobs.evaluate import (

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from saltwm.ground.checks import check
 from saltwm.ground.errors import NonFiniteError, UsageError
-from saltwm.ground.shapes import check
 
 
 class ActionEncoder(nn.Module):

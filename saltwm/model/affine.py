@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from saltwm.ground.shapes import check
+from saltwm.ground.checks import check
 from saltwm.model.orthogonal import exp_skew
 from saltwm.model.transition import Transition
 

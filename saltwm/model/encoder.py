@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saltwm.ground.config import EncoderConfig, one_of
+from saltwm.ground.checks import check, one_of
+from saltwm.ground.config import EncoderConfig
 from saltwm.ground.errors import UsageError
-from saltwm.ground.shapes import check
 from saltwm.model.heads import ProjectionHead
 from saltwm.model.norm import BatchNorm
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from saltwm.ground.shapes import check
+from saltwm.ground.checks import check
 from saltwm.model.processes import process_count, sum_over_processes
 
 

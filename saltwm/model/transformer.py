@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saltwm.ground.checks import check
 from saltwm.ground.config import TransformerConfig
 from saltwm.ground.errors import ShapeError, UsageError
-from saltwm.ground.shapes import check
 from saltwm.model.heads import ProjectionHead
 from saltwm.model.transition import Transition
 

@@ -4,8 +4,8 @@ import abc
 
 from torch import Tensor, nn
 
+from saltwm.ground.checks import check
 from saltwm.ground.errors import ShapeError
-from saltwm.ground.shapes import check
 
 
 class Transition(nn.Module, abc.ABC):

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from saltwm.ground.config import ModelConfig, WorldSpec, one_of
-from saltwm.ground.shapes import check
+from saltwm.ground.checks import check, one_of
+from saltwm.ground.config import ModelConfig, WorldSpec
 from saltwm.model.actions import ActionEncoder
 from saltwm.model.affine import StateAffine
 from saltwm.model.encoder import Encoder

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from saltwm.ground.config import CEMConfig, PlannerConfig, at_least
+from saltwm.ground.checks import at_least, check
+from saltwm.ground.config import CEMConfig, PlannerConfig
 from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import Key, torch_stream
-from saltwm.ground.shapes import check
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds
 from saltwm.planning.costs import Situation

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from saltwm.ground.config import CEMConfig, at_least
+from saltwm.ground.checks import at_least, check
+from saltwm.ground.config import CEMConfig
 from saltwm.ground.errors import NonFiniteError, UsageError
-from saltwm.ground.shapes import check
 
 Cost = Callable[[Tensor], Tensor]
 """Candidate plans [N, S, H, A] in normalised actions -> their costs [N, S], both on the CPU."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from saltwm.ground.shapes import check
+from saltwm.ground.checks import check
 from saltwm.model.affine import StateAffine
 from saltwm.model.cached_rollout import last_latent as transformer_last_latent
 from saltwm.model.transformer import TransformerPredictor

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Literal, Protocol
 
 from saltwm.ground import errors
-from saltwm.ground.config import at_least
+from saltwm.ground.checks import at_least
 from saltwm.ground.errors import SaltError
 
 Report = Callable[[], None]

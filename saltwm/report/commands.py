@@ -9,7 +9,9 @@ from typing import Any, TypeVar, get_args
 
 from saltwm.disk import durable
 from saltwm.disk.records import Cell, Evaluation
-from saltwm.ground.config import PROTOCOLS, ModelName, PlannerConfig, to_plain
+from saltwm.evaluation.protocols import PROTOCOLS
+from saltwm.ground.config import ModelName, PlannerConfig
+from saltwm.ground.strict_json import to_plain
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Hashable)

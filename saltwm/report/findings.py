@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from saltwm.disk import durable
+from saltwm.disk.durable import read_config
 from saltwm.disk.records import (
     Anatomy,
     Cell,
@@ -27,7 +28,6 @@ from saltwm.disk.records import (
     read_stages,
     read_tasks,
 )
-from saltwm.ground.config import read_config
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.report.tables import run_name
 

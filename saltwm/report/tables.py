@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltwm.disk.records import Anatomy, Cell, Comparison, Evaluation, KindOfTask, PlannedCell, Probe, Rate
 from saltwm.evaluation.statistics import method_key, over_seeds, wilson
-from saltwm.ground.config import to_plain
+from saltwm.ground.strict_json import to_plain
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -13,7 +13,7 @@ from saltwm.cli import story
 from saltwm.cli.printing import spell
 from saltwm.cli.story import Reproduce, timed
 from saltwm.disk.records import read_stages
-from saltwm.ground.config import CLEAN_PROTOCOL
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.errors import UsageError
 
 

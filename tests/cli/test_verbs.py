@@ -12,8 +12,9 @@ import time
 import numpy as np
 import pytest
 
+from saltwm.disk.durable import read_config
 from saltwm.disk.records import Diagnosis, Evaluation
-from saltwm.ground.config import from_plain, read_config
+from saltwm.ground.strict_json import from_plain
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 

@@ -7,9 +7,10 @@ from saltwm.data.windows import Windows, held_out_episodes
 from saltwm.diagnostics.probe import probe
 from saltwm.disk.checkpoint import load
 from saltwm.disk.dataset_writer import resume_command
+from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Recipe
+from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.tasks import choose_tasks
-from saltwm.ground.config import PROTOCOLS, read_config
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import collect
 from saltwm.jobs.diagnose import encode_trajectories

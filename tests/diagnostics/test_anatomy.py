@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltwm.disk.durable import append_json_line
+from saltwm.disk.durable import append_json_line, read_config, write_config
 from saltwm.disk.records import Anatomy, Cell, EpisodeRecord, Evaluation, PlanRecord
 from saltwm.evaluation.anatomy import anatomy, dissect, paired_anatomy, write_anatomies
 from saltwm.evaluation.statistics import wilson
-from saltwm.ground.config import read_config, to_plain, write_config
 from saltwm.ground.errors import MismatchError, NonFiniteError
+from saltwm.ground.strict_json import to_plain
 
 
 def episode(task: int, *, ratio: float | None = None, success: bool = False, plans=None) -> EpisodeRecord:

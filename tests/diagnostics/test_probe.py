@@ -11,8 +11,8 @@ import torch
 from saltwm.diagnostics.probe import cost_order, probe, r_squared, rank_correlation, ridge
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import load
+from saltwm.disk.durable import read_config
 from saltwm.disk.records import Diagnosis, Probes, Training
-from saltwm.ground.config import read_config
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.jobs.collect import collect
 from saltwm.jobs.diagnose import diagnose_run, training_seconds

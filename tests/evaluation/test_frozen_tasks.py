@@ -9,8 +9,9 @@ from saltwm.cli import main
 from saltwm.disk import durable
 from saltwm.disk.records import read_plan
 from saltwm.evaluation.tasks import read_frozen
-from saltwm.ground.config import CEMConfig, to_plain
+from saltwm.ground.config import CEMConfig
 from saltwm.ground.errors import DamagedError, MismatchError, UsageError
+from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.chunks import run_one
 from saltwm.jobs.evaluate import Request, evaluate_run, make_job
 from saltwm.jobs.suite import Suite, run_suite

@@ -10,9 +10,9 @@ from PIL import Image
 from saltwm.data.windows import held_out_episodes
 from saltwm.disk.records import EpisodeRecord, PlanRecord
 from saltwm.envs import make_env
+from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.rollout import run_tasks
 from saltwm.evaluation.tasks import choose_tasks
-from saltwm.ground.config import PROTOCOLS
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.pictures import caption, play, replay, thinned, write_video
 from saltwm.planning.policy import RandomPolicy

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from saltwm.disk.records import read_cell, read_tasks
-from saltwm.evaluation.protocols import planner_named, protocol_for
+from saltwm.evaluation.protocols import PROTOCOLS, planner_named, protocol_for
 from saltwm.evaluation.tasks import choose_tasks
-from saltwm.ground.config import PROTOCOLS, CEMConfig, GaussNewtonConfig
+from saltwm.ground.config import CEMConfig, GaussNewtonConfig
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.evaluate import Request, evaluate_policy, make_job
 from saltwm.planning.policy import RandomPolicy

@@ -7,8 +7,8 @@ import pytest
 
 from saltwm.disk.records import Task
 from saltwm.envs import make_env
+from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.rollout import run_tasks
-from saltwm.ground.config import PROTOCOLS
 from saltwm.ground.errors import ShapeError, UsageError
 from saltwm.planning.policy import Decision, RandomPolicy
 

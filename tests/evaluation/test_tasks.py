@@ -8,8 +8,8 @@ import pytest
 from saltwm.data.windows import held_out_episodes
 from saltwm.disk.records import read_tasks
 from saltwm.envs import make_env
+from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.tasks import choose_tasks, write_tasks
-from saltwm.ground.config import PROTOCOLS
 from saltwm.ground.errors import DamagedError, MismatchError, UsageError
 
 PAPER, CLEAN = PROTOCOLS["paper"], PROTOCOLS["clean"]

@@ -17,10 +17,12 @@ from small_runs import WORLD, write_run
 
 import saltwm
 from saltwm.disk import checkpoint, durable
+from saltwm.disk.durable import write_config
 from saltwm.disk.records import EpisodeRecord, Evaluation, PlanRecord, Rate, Task, TaskSet, read_cell
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.evaluation.tasks import read_tasks, write_tasks
-from saltwm.ground.config import CLEAN_PROTOCOL, to_plain, write_config
 from saltwm.ground.errors import SaltError
+from saltwm.ground.strict_json import to_plain
 from saltwm.interop.weights.config_json import read_stated
 
 QUICK, FULL = 60, 2000

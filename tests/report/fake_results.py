@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 
 from saltwm.disk import durable
+from saltwm.disk.durable import write_config
 from saltwm.disk.records import (
     Decoding,
     Diagnosis,
@@ -22,17 +23,11 @@ from saltwm.disk.records import (
 )
 from saltwm.envs import ENVIRONMENTS, env_class
 from saltwm.evaluation.anatomy import write_anatomies
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.evaluation.statistics import wilson, write_comparisons
 from saltwm.evaluation.tasks import write_tasks
-from saltwm.ground.config import (
-    CLEAN_PROTOCOL,
-    PAPER_PROTOCOL,
-    CEMConfig,
-    ProtocolConfig,
-    WorldSpec,
-    to_plain,
-    write_config,
-)
+from saltwm.ground.config import CEMConfig, ProtocolConfig, WorldSpec
+from saltwm.ground.strict_json import to_plain
 
 SKILL = {"salt": 0.94, "lewm": 0.72, "random": 0.08}
 

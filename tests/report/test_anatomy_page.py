@@ -7,9 +7,10 @@ import pytest
 from fake_results import make_results
 from rich.console import Console
 
+from saltwm.disk.durable import write_config
 from saltwm.disk.records import failed_episodes, read_cells
 from saltwm.evaluation.anatomy import pair_up
-from saltwm.ground.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, write_config
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report.anatomy import anatomy_table, write_anatomy
 

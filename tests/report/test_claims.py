@@ -6,8 +6,9 @@ import shutil
 import pytest
 from fake_results import make_results
 
+from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.records import Diagnosis, Probes
-from saltwm.ground.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, read_config, write_config
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.report import paper_figures
 from saltwm.report.claims import below, claims, exact_for_salt_only, smaller
 from saltwm.report.findings import read_findings

@@ -7,7 +7,8 @@ import pytest
 
 from saltwm.disk import durable
 from saltwm.disk.records import Cell, Evaluation, Rate
-from saltwm.ground.config import CEMConfig, GaussNewtonConfig, to_plain
+from saltwm.ground.config import CEMConfig, GaussNewtonConfig
+from saltwm.ground.strict_json import to_plain
 from saltwm.report.commands import evaluation_commands
 
 CEM, GAUSS_NEWTON = to_plain(CEMConfig()), to_plain(GaussNewtonConfig())

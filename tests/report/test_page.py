@@ -9,11 +9,13 @@ import pytest
 from fake_results import make_decoding, make_results
 
 from saltwm.disk import durable
+from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.records import Anatomy, Rate, read_cells, read_tasks
 from saltwm.evaluation.anatomy import write_anatomies
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.evaluation.tasks import write_tasks
-from saltwm.ground.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, read_config, to_plain, write_config
 from saltwm.ground.errors import DamagedError, UsageError
+from saltwm.ground.strict_json import to_plain
 from saltwm.report import build_report
 from saltwm.report.findings import picture_caption, read_findings
 from saltwm.report.overview import overview, verdicts

@@ -9,8 +9,9 @@ from fake_results import make_results
 from saltwm.cli import main
 from saltwm.disk import durable
 from saltwm.disk.records import PlannedCell, read_cells
-from saltwm.ground.config import CLEAN_PROTOCOL, PAPER_PROTOCOL, to_plain
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.strict_json import to_plain
 from saltwm.report.findings import read_findings
 from saltwm.report.markdown import BEGIN, END, check_results, document, readme_table, table, with_table
 from saltwm.report.tables import duration, pooled_rows

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from saltwm.disk import durable
 from saltwm.disk.records import PlannedCell, read_cells, read_comparisons
-from saltwm.ground.config import CLEAN_PROTOCOL
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.report.tables import json_rows, method_name, p_value, pooled_rows, seed_means, success_rows, success_table
 
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from saltwm.disk import checkpoint, durable
-from saltwm.ground.config import to_plain
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.rng import torch_stream
+from saltwm.ground.strict_json import to_plain
 from saltwm.model.affine import StateAffine
 from saltwm.model.transition import Transition
 from saltwm.model.world_model import WorldModel

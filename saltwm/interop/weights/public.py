@@ -16,18 +16,11 @@ from torch import Tensor
 
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import CheckpointInfo, RunInfo
-from saltwm.ground.config import (
-    ModelConfig,
-    ObjectiveConfig,
-    RunConfig,
-    TrainConfig,
-    WorldSpec,
-    differing_fields,
-    one_of,
-    read_config,
-    write_config,
-)
+from saltwm.disk.durable import read_config, write_config
+from saltwm.ground.checks import one_of
+from saltwm.ground.config import ModelConfig, ObjectiveConfig, RunConfig, TrainConfig, WorldSpec
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
+from saltwm.ground.strict_json import differing_fields
 from saltwm.interop.weights.config_json import CONFIG_FILE, PublicModel, public_config, read_stated
 from saltwm.interop.weights.names import ACTION_MEAN, ACTION_STD, VitNames, canonical, from_public, to_public
 from saltwm.interop.weights.pt_file import read_pt

@@ -1,11 +1,14 @@
-"""Shape checks: arrays are compared with a written pattern and never broadcast.
+"""Checks of arguments: shapes against a written pattern, names against a closed list, numbers against their least.
 
-Works on NumPy arrays and torch tensors alike, so that every room can use it without importing either.
+Shapes are never broadcast. NumPy arrays and torch tensors are checked alike, so that every room can use this without
+importing either.
 """
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
-from saltwm.ground.errors import ShapeError
+from saltwm.ground.errors import ShapeError, UsageError
 
 
 def check(name: str, array: Any, pattern: str, *, dtype: str | None = None, **sizes: int) -> dict[str, int]:
@@ -37,3 +40,19 @@ def short_dtype(array: Any) -> str:
 
 def _spell(letters: list[str], sizes: dict[str, int]) -> str:
     return ", ".join(f"{letter}={sizes[letter]}" if letter in sizes else letter for letter in letters)
+
+
+def one_of(what: str, name: str, known: Iterable[str]) -> None:
+    """UsageError with the nearest known name unless `name` is one of them."""
+    names = sorted(known)
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise UsageError(f"unknown {what} {name!r}{hint} (known: {', '.join(names)})")
+
+
+def at_least(what: str, value: float | None, least: int = 1) -> None:
+    """UsageError for a number below the least that makes sense; None was not asked for."""
+    if value is not None and not value >= least:  # NaN is not
+        raise UsageError(f"{what} must be at least {least}, found {value}")
