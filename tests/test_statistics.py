@@ -14,6 +14,7 @@ from saltwm.evaluation.statistics import (
     compare,
     comparisons,
     mcnemar,
+    method_key,
     over_seeds,
     paired_counts,
     paired_difference,
@@ -249,6 +250,28 @@ def test_every_pair_on_shared_tasks_is_compared_with_seeds_pooled():
     assert [(c.method_a, c.method_b) for c in found] == [("salt", "lewm"), ("salt", "random"), ("lewm", "random")]
     assert (found[0].both, found[0].only_a, found[0].only_b, found[0].neither) == (20, 20, 0, 0)
     assert found[0].cells_a == ("salt-a", "salt-b")
+
+
+def test_blind_and_closed_loop_results_are_never_paired_and_both_meet_the_random_policy():
+    planner = {"kind": "cem"}
+    cells = [
+        make_cell("salt", [True, False], planner=planner),
+        make_cell("salt-look1", [True, True], planner=planner, look_every=1),
+        make_cell("lewm-look1", [False, True], planner=planner, look_every=1),
+        make_cell("random", [False, False], planner={}),
+    ]
+    pairs = [(c.method_a, c.method_b) for c in comparisons(cells)]
+    assert sorted(pairs) == [
+        ("lewm-look1", "random"),
+        ("lewm-look1", "salt-look1"),
+        ("salt", "random"),
+        ("salt-look1", "random"),
+    ]
+
+
+def test_one_name_for_a_blind_and_a_closed_loop_evaluation_is_two_methods():
+    blind, closed = (make_cell("mine", [True], look_every=every).evaluation for every in (None, 1))
+    assert method_key(blind) != method_key(closed)
 
 
 def test_weights_are_one_method_wherever_they_lie_and_other_weights_are_another():

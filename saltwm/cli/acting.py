@@ -44,7 +44,9 @@ class _OnTasks:
     seed: Maybe[int] = None
     """Seed of the tasks and of the planner; 1 by default."""
     horizon: Maybe[int] = None
-    """Planned action blocks, all executed before the next plan; 5, or for long 10 (also 15 or 20)."""
+    """Planned action blocks; 5, or for long 10 (also 15 or 20)."""
+    look_every: Maybe[int] = None
+    """Action blocks executed before the next look and plan; all that were planned by default, as in the paper."""
     planner: Maybe[PlannerName] = None
     """cem, the default, is the paper's; gauss-newton is for state-affine models."""
     mu: Maybe[float] = None
@@ -73,6 +75,7 @@ class _OnTasks:
             planner=_planner(self.planner, self.mu),
             last_start=None if self.variant is None else self.variant == "len",
             hold_steps=self.hold,
+            look_every=self.look_every,
         )
 
 
@@ -125,6 +128,8 @@ class Suite:
     """Seeds of the tasks and of the planner; 1 by default, the paper's are 1 2 3."""
     planners: tuple[PlannerName, ...] = ("cem",)
     """Planners that each run is evaluated with."""
+    look_every: Maybe[int] = None
+    """See saltwm evaluate."""
     tasks: Maybe[int] = None
     """Tasks per cell; 50 for paper and long, 100 for clean."""
     random: Switch = True
@@ -153,6 +158,7 @@ class Suite:
             planners=tuple(planner_named(name) for name in self.planners),
             tasks=self.tasks,
             random=self.random,
+            look_every=self.look_every,
         )
         sources = self._sources()
         suites.run_suite(suite, sources, self.out, workers=self.workers, pictures=self.pictures, ray=self.ray)

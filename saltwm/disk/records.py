@@ -123,6 +123,8 @@ class Evaluation:
     success: Rate
     median_steps_to_success: float | None
     seconds: float
+    look_every: int | None = field(default=None, metadata=LATER)
+    """Blocks executed before the next look; None for all that were planned."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from saltwm.disk.records import (
     read_tasks,
 )
 from saltwm.envs import ENVIRONMENTS, env_class
-from saltwm.evaluation.statistics import by_contest, compare, on_shared_tasks, wilson
+from saltwm.evaluation.statistics import by_contest, compare, may_meet, on_shared_tasks, wilson
 from saltwm.ground.checks import one_of
 from saltwm.ground.errors import MismatchError, NonFiniteError, UsageError
 
@@ -80,7 +80,7 @@ def pair_up(results: Path, a: str, b: str) -> list[PairedAnatomy]:
         # Two runs under one name are two methods: their episodes are never pooled.
         for in_a, in_b in itertools.product(side_a[contest], side_b[contest]):
             met_a, met_b = on_shared_tasks(in_a, in_b)
-            if met_a:
+            if met_a and may_meet(met_a, met_b):
                 pairs.append(paired_anatomy(met_a, met_b))
     if not pairs:
         raise MismatchError(f"{results}: {a} and {b} were never evaluated on the same tasks; evaluate both again")

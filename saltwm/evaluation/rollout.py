@@ -12,7 +12,7 @@ from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.ground.checks import at_least, check
 from saltwm.ground.config import ProtocolConfig
 from saltwm.ground.errors import UsageError
-from saltwm.planning.policy import Decision, Policy, View
+from saltwm.planning.policy import Decision, Policy, View, split_plan
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class _Attempt:
     closest: float
     actions: list[NDArray[np.float32]] = field(default_factory=list)
     plans: list[PlanRecord] = field(default_factory=list)
+    rest: NDArray[np.float32] | None = None
+    """[steps, A] what the last plan holds beyond what was executed."""
     held: int = 0
     reason: str | None = None
 
@@ -86,8 +88,11 @@ def run_tasks(
         view = _view(active, policy.window, frameskip, env.action_dim)
         decision = policy.decide(view, [(attempt.task.index, len(attempt.plans)) for attempt in active])
         _require_usable(policy, decision, len(active), env.action_dim, frameskip)
+        actions, rest = split_plan(decision)
         for number, attempt in enumerate(active):
-            _execute(env, protocol, attempt, decision, number, frameskip if policy.window > 1 else None)
+            attempt.plans.append(PlanRecord(len(attempt.actions), tuple(decision.elite_costs[number].tolist())))
+            attempt.rest = None if rest is None else rest[number]
+            _execute(env, protocol, attempt, actions[number], frameskip if policy.window > 1 else None)
         if report is not None:
             report()
     return [_outcome(attempt) for attempt in attempts]
@@ -99,6 +104,10 @@ def _require_usable(policy: Policy, decision: Decision, tasks: int, action_dim: 
     steps = check(f"{name}: actions", decision.actions, "N T A", N=tasks, A=action_dim)["T"]
     check(f"{name}: elite costs", decision.elite_costs, "N I", N=tasks)
     at_least(f"{name}: decided actions", steps)
+    if decision.execute_steps is not None:
+        if not 1 <= decision.execute_steps <= steps:
+            raise UsageError(f"{name}: decided {steps} actions and to execute {decision.execute_steps} of them")
+        steps = decision.execute_steps
     if policy.window > 1 and steps % frameskip:
         raise UsageError(
             f"{name}: decided {steps} actions; a policy with a window of {policy.window} frames, one "
@@ -127,23 +136,27 @@ def _view(active: list[_Attempt], window: int, frameskip: int, action_dim: int) 
         np.array(attempt.actions[len(attempt.actions) - steps :], np.float32).reshape(count - 1, frameskip * action_dim)
         for attempt in active
     ]
-    return View(frames, np.stack(blocks), np.stack([attempt.goal_frame for attempt in active]))
+    rests = [attempt.rest for attempt in active if attempt.rest is not None]
+    return View(
+        frames,
+        np.stack(blocks),
+        np.stack([attempt.goal_frame for attempt in active]),
+        np.array([len(attempt.actions) // frameskip for attempt in active]),
+        np.stack(rests) if rests else None,
+    )
 
 
 def _execute(
     env: PlanningEnv,
     protocol: ProtocolConfig,
     attempt: _Attempt,
-    decision: Decision,
-    number: int,
-    look_every: int | None,
+    actions: NDArray[np.float32],
+    frame_every: int | None,
 ) -> None:
-    """Carry out the whole decision, or as much as success and budget allow; look at its end, and every `look_every`."""
-    costs = tuple(decision.elite_costs[number].tolist())
-    attempt.plans.append(PlanRecord(len(attempt.actions), costs))
+    """Carry out actions [steps, A], or as many as success and budget allow; a frame at the end, or every few steps."""
     env.restore(attempt.state)
     env.set_goal(attempt.goal)
-    for action in decision.actions[number]:
+    for action in actions:
         _, _, reached, _, _ = env.step(action)
         attempt.actions.append(action)
         attempt.distance = float(env.goal_distance(env.state()[None], attempt.goal[None])[0])
@@ -155,10 +168,10 @@ def _execute(
             attempt.reason = "budget"
         if attempt.reason is not None:
             break
-        if look_every is not None and len(attempt.actions) % look_every == 0:
+        if frame_every is not None and len(attempt.actions) % frame_every == 0:
             attempt.frames.append(env.render())
     attempt.state = env.state()
-    if look_every is None and attempt.reason is None:
+    if frame_every is None and attempt.reason is None:
         attempt.frames = [env.render()]
 
 

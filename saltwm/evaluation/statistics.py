@@ -139,17 +139,31 @@ def compare(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> Comparison:
 
 
 def method_key(evaluation: Evaluation) -> tuple[str, str, str]:
-    """What makes a method: its name, its weights, wherever they lie, and its planner. Two runs of SALT are two."""
-    return evaluation.method, evaluation.checkpoint_sha256 or "", durable.sha256_json(evaluation.planner)
+    """What makes a method: its name, its weights, wherever they lie, its planner and how often it looks.
+
+    Two runs of SALT are two.
+    """
+    planner = durable.sha256_json(evaluation.planner)
+    looks = "" if evaluation.look_every is None else f"-look{evaluation.look_every}"
+    return evaluation.method, evaluation.checkpoint_sha256 or "", planner + looks
+
+
+def may_meet(a: Sequence[Cell], b: Sequence[Cell]) -> bool:
+    """Whether a test may pair two methods: they look equally often, or one has no planner and no look to choose."""
+    first, other = a[0].evaluation, b[0].evaluation
+    return first.look_every == other.look_every or not (first.planner and other.planner)
 
 
 def comparisons(cells: Iterable[Cell], seed: int = 0) -> list[Comparison]:
-    """Every pair of methods that met the same task sets, seeds pooled; SALT stands before LeWM, LeWM before random."""
+    """Every pair of methods that met the same task sets, seeds pooled; SALT stands before LeWM, LeWM before random.
+
+    Blind and closed-loop results are never paired.
+    """
     found = []
     for _, methods in sorted(by_contest(cells).items()):
         for a, b in itertools.combinations(sorted(methods, key=_place), 2):
             in_a, in_b = on_shared_tasks(a, b)
-            if in_a:
+            if in_a and may_meet(a, b):
                 found.append(compare(in_a, in_b, seed))
     return found
 

@@ -189,6 +189,7 @@ def _publish(job: Job, tasks: TaskSet, outcomes: list[Outcome], out: Path, pictu
         success=wilson(sum(record.success for record in records), len(records)),
         median_steps_to_success=float(np.median(steps)) if steps else None,
         seconds=seconds,
+        look_every=job.look_every,
     )
     durable.write_text(out / "episodes.jsonl", "".join(durable.json_line(to_plain(record)) for record in records))
     actions = np.concatenate([outcome.actions.reshape(-1, tasks.world.action_dim) for outcome in outcomes])

@@ -5,6 +5,7 @@ Imported by every worker, so it imports little: torch only where a model plans.
 
 import contextlib
 import functools
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ class Job:
     seed: int
     policy: str | None = field(default=None, metadata=LATER)
     """`own` for a user's policy, of which nothing else is known here; None for a model or the random policy."""
+    look_every: int | None = field(default=None, metadata=LATER)
+    """Blocks executed before the next look; None for all that were planned."""
 
 
 def chunk_writer() -> Work:
@@ -142,6 +145,8 @@ def _make_policy(job: Job, tasks: TaskSet, env: PlanningEnv) -> Policy:
         load(job.checkpoint, world=tasks.world),
         job.planner,
         horizon_blocks=job.horizon_blocks,
+        look_every=job.look_every,
+        goal_blocks=math.ceil(tasks.protocol.goal_offset_steps / job.frameskip),
         history_frames=job.history_frames,
         seed=job.seed,
         **bounds,

@@ -17,7 +17,7 @@ from saltwm.ground.config import CEMConfig, GaussNewtonConfig, ModelConfig, Plan
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.jobs.cell import evaluate, evaluate_here, evaluation_workers
 from saltwm.jobs.chunks import Job
-from saltwm.planning.policy import Policy
+from saltwm.planning.policy import Policy, require_looks
 
 DEFAULT_FRAMESKIP = 5
 DEFAULT_PROTOCOL = "clean"
@@ -41,6 +41,8 @@ class Request:
     last_start: bool | None = None
     """Variant `len` of the paper's draw."""
     hold_steps: int | None = None
+    look_every: int | None = None
+    """Blocks executed before the next look; None for all that are planned."""
 
 
 def evaluate_run(
@@ -88,6 +90,8 @@ def make_job(request: Request, source: Dataset | TaskSet, results: Path, method:
     """The job, its tasks frozen in RESULTS/tasks, and the folder that its results go to."""
     results = Path(results)
     require_possible(request)
+    if request.run is None and request.look_every is not None:
+        raise UsageError("only an agent that plans has a next look to choose: leave out --look-every")
     if request.run is None and method is None and (request.planner is not None or request.history_frames != 1):
         raise UsageError("the random policy neither plans nor looks back: leave out --planner, --mu and --history")
     protocol = protocol_of(request, source)
@@ -96,6 +100,7 @@ def make_job(request: Request, source: Dataset | TaskSet, results: Path, method:
     tasks = source if isinstance(source, TaskSet) else _choose_tasks(request, protocol, source)
     tasks_file = _freeze(tasks, results)
     horizon = request.horizon_blocks or protocol.horizon_blocks
+    require_looks(request.look_every, horizon)
     job = Job(
         method=_checked_name(next(name for name in (method, request.method, model.name) if name is not None)),
         tasks_file=str(tasks_file),
@@ -109,6 +114,7 @@ def make_job(request: Request, source: Dataset | TaskSet, results: Path, method:
         history_frames=model.history_frames,
         seed=tasks.seed,
         policy=None if method is None else "own",
+        look_every=request.look_every,
     )
     cell = f"{tasks.world.environment}-{job.method}-{protocol.name}-seed{tasks.seed}"
     if horizon != protocol.horizon_blocks:
@@ -211,7 +217,7 @@ def _find_model(request: Request, protocol: ProtocolConfig, source: Dataset | Ta
         raise UsageError(f"{path}: gauss-newton needs a state-affine model (salt), and this is {model.model}; use cem")
     history_frames = min(request.history_frames, model.transformer.window if model.model == "lewm" else 1)
     return _Model(
-        name=method_name(model, planner, history_frames),
+        name=method_name(model, planner, history_frames, request.look_every),
         history_frames=history_frames,
         frameskip=model.frameskip,
         checkpoint=str(path),
@@ -225,11 +231,14 @@ def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:
     return model.model == "salt" or not isinstance(planner, GaussNewtonConfig)
 
 
-def method_name(model: ModelConfig, planner: PlannerConfig, history_frames: int = 1) -> str:
-    """What a model with a planner is called unless it is given a name: lewm, salt-gauss-newton, lewm-history3."""
+def method_name(
+    model: ModelConfig, planner: PlannerConfig, history_frames: int = 1, look_every: int | None = None
+) -> str:
+    """What a model with a planner is called unless it is given a name: lewm-history3, salt-gauss-newton-look1."""
     words: list[str] = [model.model]
     words += [] if isinstance(planner, CEMConfig) else [planner.kind]
     words += [] if history_frames == 1 else [f"history{history_frames}"]
+    words += [] if look_every is None else [f"look{look_every}"]
     return "-".join(words)
 
 

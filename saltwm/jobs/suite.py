@@ -46,6 +46,7 @@ class Suite:
     planners: tuple[PlannerConfig, ...] = (CEMConfig(),)
     tasks: int | None = None
     random: bool = True
+    look_every: int | None = None
 
 
 def run_suite(
@@ -104,6 +105,7 @@ class _Method:
     name: str = "random"
     run: Path | None = None
     planner: PlannerConfig | None = None
+    look_every: int | None = None
 
 
 def _requests(suite: Suite, source: Dataset | TaskSet) -> list[Request]:
@@ -111,11 +113,26 @@ def _requests(suite: Suite, source: Dataset | TaskSet) -> list[Request]:
     methods = _methods(suite, source.world)
     if isinstance(source, TaskSet):
         return [
-            Request(method.run, horizon_blocks=horizon, method=method.name, planner=method.planner)
+            Request(
+                method.run,
+                horizon_blocks=horizon,
+                method=method.name,
+                planner=method.planner,
+                look_every=method.look_every,
+            )
             for horizon, method in itertools.product(suite.horizons, methods)
         ]
     return [
-        Request(method.run, protocol, suite.tasks, seed, horizon, method=method.name, planner=method.planner)
+        Request(
+            method.run,
+            protocol,
+            suite.tasks,
+            seed,
+            horizon,
+            method=method.name,
+            planner=method.planner,
+            look_every=method.look_every,
+        )
         for protocol, horizon, seed, method in itertools.product(suite.protocols, suite.horizons, suite.seeds, methods)
     ]
 
@@ -127,12 +144,18 @@ def _methods(suite: Suite, world: WorldSpec) -> list[_Method]:
 
     def name(run: Path, planner: PlannerConfig) -> str:
         if shared[models[run].model] == 1:
-            return method_name(models[run], planner)
-        folder = Path(os.path.abspath(run)).name
-        return folder if isinstance(planner, CEMConfig) else f"{folder}-{planner.kind}"
+            return method_name(models[run], planner, look_every=suite.look_every)
+        words = [Path(os.path.abspath(run)).name]
+        words += [] if isinstance(planner, CEMConfig) else [planner.kind]
+        words += [] if suite.look_every is None else [f"look{suite.look_every}"]
+        return "-".join(words)
 
     pairs = [(run, planner) for run in models for planner in suite.planners]
-    methods = [_Method(name(run, planner), run, planner) for run, planner in pairs if can_plan(models[run], planner)]
+    methods = [
+        _Method(name(run, planner), run, planner, suite.look_every)
+        for run, planner in pairs
+        if can_plan(models[run], planner)
+    ]
     methods = [_Method(), *methods] if suite.random else methods
     _require_own_names(methods)
     return methods

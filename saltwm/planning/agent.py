@@ -16,11 +16,11 @@ from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds
 from saltwm.planning.costs import Situation
 from saltwm.planning.planners import plan
-from saltwm.planning.policy import Actions, Decision, Frames, View
+from saltwm.planning.policy import Actions, Decision, Frames, View, blocks_left, require_looks, split_plan
 
 
 class Agent:
-    """Plans with a world model: encode the view and the goal once, search action blocks, execute all of them.
+    """Plans with a world model: encode the view and the goal once, search action blocks, execute them, look again.
 
     `decide` plans for many tasks at once; `reset` and `act` serve one gymnasium environment, frame by frame.
     """
@@ -31,12 +31,20 @@ class Agent:
         planner: PlannerConfig | None = None,
         *,
         horizon_blocks: int = 5,
+        look_every: int | None = None,
+        goal_blocks: int | None = None,
         action_low: ArrayLike | None = None,
         action_high: ArrayLike | None = None,
         history_frames: int = 1,
         seed: int = 0,
     ) -> None:
-        """`action_low` and `action_high` bound each raw action; without them plans are unbounded, as in the paper.
+        """`horizon_blocks` are planned and all executed before the next look, as in the paper, or `look_every` of them.
+
+        An agent that looks more often plans for as many blocks as are left until the goal is due, `horizon_blocks` at
+        most (`policy.blocks_left`), and begins with what the last plan still holds. `goal_blocks` is when the goal is
+        due, the horizon unless more is known.
+
+        `action_low` and `action_high` bound each raw action; without them plans are unbounded, as in the paper.
 
         A component may be open on either side, with an infinite bound.
 
@@ -49,6 +57,10 @@ class Agent:
         self.model = model.eval()
         self.planner = planner or CEMConfig()
         self.horizon_blocks = horizon_blocks
+        self.goal_blocks = horizon_blocks if goal_blocks is None else goal_blocks
+        at_least("agent: goal_blocks", self.goal_blocks)
+        self.look_every = look_every
+        require_looks(look_every, horizon_blocks)
         self.window = min(model.window, history_frames)
         self.seed = seed
         self.bounds = None if action_low is None or action_high is None else self._bounds(action_low, action_high)
@@ -77,17 +89,33 @@ class Agent:
         block = config.frameskip * world.action_dim
         check("past_blocks", view.past_blocks, "N W A", N=sizes["N"], W=sizes["W"] - 1, A=block)
         check("goals", view.goals, "N S S 3", N=sizes["N"], S=world.image_size, dtype="uint8")
+        situation = self.situation(view)
+        horizon = self._horizon(situation)
         found = plan(
             self.model,
-            self.situation(view),
-            horizon=self.horizon_blocks,
+            situation,
+            horizon=horizon,
             generators=[torch_stream(self.seed, "plan", *key) for key in keys],
             config=self.planner,
             bounds=self.bounds,
         )
         raw = self.model.action_encoder.denormalise(found.actions.to(self.model.action_encoder.action_mean)).cpu()
         actions = raw.reshape(len(raw), -1, world.action_dim).numpy().astype(np.float32)
-        return Decision(actions, found.elite_costs.double().numpy())
+        executed = None if self.look_every is None else min(self.look_every, horizon) * config.frameskip
+        return Decision(actions, found.elite_costs.double().numpy(), executed)
+
+    def _horizon(self, situation: Situation) -> int:
+        """Blocks to plan: all, or with a look in between no more than are left until the goal is due."""
+        if self.look_every is None:
+            return self.horizon_blocks
+        assert situation.blocks_left is not None
+        left = sorted(set(situation.blocks_left.tolist()))
+        if len(left) > 1:
+            raise UsageError(
+                f"agent: tasks with {left} blocks left in one decision, which plans equally many for all; "
+                "decide for each of them apart"
+            )
+        return min(left[0], self.horizon_blocks)
 
     def situation(self, view: View) -> Situation:
         """The view in latents: each task is encoded alone, so that its latents do not depend on its neighbours."""
@@ -99,7 +127,23 @@ class Agent:
             goals.append(encoded[-1])
             past = torch.from_numpy(blocks)[None].to(self._device)
             conditions.append(self.model.condition(past)[0] if len(blocks) else encoded[:0])
-        return Situation(torch.stack(latents), torch.stack(conditions), torch.stack(goals))
+        executed = [0] * len(latents) if view.executed_blocks is None else view.executed_blocks.tolist()
+        left = [blocks_left(count, self.goal_blocks, self.horizon_blocks) for count in executed]
+        return Situation(
+            torch.stack(latents),
+            torch.stack(conditions),
+            torch.stack(goals),
+            torch.tensor(left),
+            self._normalised_rest(view),
+        )
+
+    def _normalised_rest(self, view: View) -> torch.Tensor | None:
+        """What the last plans still hold [N, R, block], for planners, which live on the CPU."""
+        if view.rest_of_plan is None or self.look_every is None:
+            return None
+        block = self.model.action_encoder.block_dim
+        raw = torch.from_numpy(view.rest_of_plan).reshape(len(view.rest_of_plan), -1, block)
+        return self.model.action_encoder.normalise(raw.to(self._device)).cpu()
 
     # --- one gymnasium environment -----------------------------------------------------------------------------------
 
@@ -120,7 +164,8 @@ class Agent:
             episode.frames.append(np.array(frame))
         if not episode.queue:
             decision = self.decide(self._view(episode), [("episode", episode.number, len(episode.taken))])
-            episode.queue.extend(decision.actions[0])
+            now, episode.rest = split_plan(decision)
+            episode.queue.extend(now[0])
         episode.taken.append(episode.queue.popleft())
         return episode.taken[-1].copy()
 
@@ -128,7 +173,8 @@ class Agent:
         skip, between = self.model.config.frameskip, len(episode.frames) - 1
         executed = episode.taken[len(episode.taken) - between * skip :]
         blocks = np.array(executed, np.float32).reshape(1, between, skip * self.model.world.action_dim)
-        return View(np.stack(episode.frames)[None], blocks, episode.goal[None])
+        done = np.array([len(episode.taken) // skip])
+        return View(np.stack(episode.frames)[None], blocks, episode.goal[None], done, episode.rest)
 
 
 def _require_room(low: Actions, high: Actions) -> None:
@@ -151,5 +197,7 @@ class _Episode:
     frames: deque[Frames]
     """The newest last, one per action block."""
     queue: deque[Actions] = field(default_factory=deque)
-    """Planned actions that were not taken yet."""
+    """Actions to take before the next look."""
+    rest: Actions | None = None
+    """[1, steps, A] what the last plan holds beyond them."""
     taken: list[Actions] = field(default_factory=list)

@@ -27,6 +27,16 @@ class Bounds:
 
 
 @dataclass(frozen=True)
+class Proposal:
+    """Where a search begins: independent Gaussians over the numbers of a plan."""
+
+    mean: Tensor
+    """[N, H, A] normalised action blocks."""
+    std: Tensor
+    """[N, H, A]"""
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a planner found for each of N tasks."""
 
@@ -49,18 +59,18 @@ def cem(
     generators: Sequence[torch.Generator],
     config: CEMConfig | None = None,
     bounds: Bounds | None = None,
+    initial: Proposal | None = None,
 ) -> Plan:
     """Plans of `horizon` blocks that lower `cost`, one task per generator.
 
-    As the paper runs it: candidate 0 is the current mean, elites give the next mean and standard deviation, nothing
-    floors the deviation, and the final mean is returned without being evaluated. Each task draws from its own
-    generator, so its plan does not depend on its neighbours.
+    As the paper runs it, unless `initial` says where to begin: candidate 0 is the current mean, elites give the next
+    mean and standard deviation, nothing floors the deviation, and the final mean is returned without being evaluated.
+    Each task draws from its own generator, so its plan does not depend on its neighbours.
     """
     config = config or CEMConfig()
     check_counts("CEM", horizon=horizon, iterations=config.iterations)
     check_elites("CEM", config.elites, config.candidates)
-    shape = (len(generators), horizon, action_dim)
-    mean, std = torch.zeros(shape), torch.full(shape, config.initial_std)
+    mean, std = first_distribution(len(generators), horizon, action_dim, config.initial_std, initial)
     trace = []
     for _ in range(config.iterations):
         candidates = around(mean, std, white_noise(config.candidates, horizon, action_dim, generators))
@@ -85,6 +95,18 @@ def check_elites(planner: str, elites: int, candidates: int) -> None:
     """UsageError unless there are as many candidates as elites, and one at least."""
     if not 1 <= elites <= candidates:
         raise UsageError(f"{planner}: {elites} elites of {candidates} candidates; expected 1 to all of them")
+
+
+def first_distribution(
+    tasks: int, horizon: int, action_dim: int, std: float, initial: Proposal | None
+) -> tuple[Tensor, Tensor]:
+    """Mean and deviation [N, H, A] that a search begins with: those of `initial`, or the mean action and `std`."""
+    shape = (tasks, horizon, action_dim)
+    if initial is None:
+        return torch.zeros(shape), torch.full(shape, std)
+    for name, values in (("mean", initial.mean), ("std", initial.std)):
+        check(f"initial {name}", values, "N H A", N=tasks, H=horizon, A=action_dim)
+    return initial.mean, initial.std
 
 
 def white_noise(count: int, horizon: int, action_dim: int, generators: Sequence[torch.Generator]) -> Tensor:

@@ -28,12 +28,27 @@ class Situation:
     """[N, W-1, D] conditions of the action blocks executed between them."""
     goal: Tensor
     """[N, D]"""
+    blocks_left: Tensor | None = None
+    """[N] action blocks until the goal is due, as `policy.blocks_left` counts them; None where nobody counts."""
+    rest_of_plan: Tensor | None = None
+    """[N, R, A] normalised action blocks that the last plan still holds; None if there are none."""
 
     def check(self, dim: int) -> None:
         """ShapeError unless the fields fit each other and latents of size `dim`."""
         sizes = check("history", self.history, "N W D", D=dim, dtype="float")
         check("past conditions", self.past_conditions, "N P D", N=sizes["N"], P=sizes["W"] - 1, D=dim)
         check("goal", self.goal, "N D", N=sizes["N"], D=dim, dtype="float")
+        if self.blocks_left is not None:
+            check("blocks left", self.blocks_left, "N", N=sizes["N"])
+        if self.rest_of_plan is not None:
+            check("rest of the plan", self.rest_of_plan, "N R A", N=sizes["N"], dtype="float")
+
+    def warm_start(self, horizon: int) -> Tensor | None:
+        """The rest of the last plans as first plans [N, H, A], the mean action where it ends; None if there is none."""
+        if self.rest_of_plan is None:
+            return None
+        kept = self.rest_of_plan[:, :horizon]
+        return functional.pad(kept, (0, 0, 0, horizon - kept.shape[1]))
 
 
 def terminal_cost(model: WorldModel, situation: Situation) -> Cost:

@@ -56,9 +56,17 @@ def gauss_newton(
     situation.check(model.config.latent_dim)
     folded = FoldedAffine.of(model)
     box = _box(config.box_std, bounds, model.action_encoder.block_dim)
+    warm = situation.warm_start(horizon)
     plans = [
-        _solve(_Problem(folded, z, goal, config.mu), _starts(horizon, box, generator, config), box, config)
-        for z, goal, generator in zip(situation.history[:, -1], situation.goal, generators, strict=True)
+        _solve(
+            _Problem(folded, z, goal, config.mu),
+            _starts(horizon, box, generator, config, None if warm is None else warm[task]),
+            box,
+            config,
+        )
+        for task, (z, goal, generator) in enumerate(
+            zip(situation.history[:, -1], situation.goal, generators, strict=True)
+        )
     ]
     for task, (actions, trace) in enumerate(plans):
         if not (actions.isfinite().all() and trace.isfinite().all()):
@@ -75,10 +83,17 @@ def _box(std: float, bounds: Bounds | None, action_dim: int) -> Bounds:
     return Bounds(bounds.clamp(-limit), bounds.clamp(limit))
 
 
-def _starts(horizon: int, box: Bounds, generator: torch.Generator, config: GaussNewtonConfig) -> Tensor:
-    """First plans [P, H, A]: the mean action, and standard normal ones, inside the box."""
+def _starts(
+    horizon: int, box: Bounds, generator: torch.Generator, config: GaussNewtonConfig, warm: Tensor | None
+) -> Tensor:
+    """First plans [P, H, A] inside the box: the mean action, what is left of the last plan, and standard normal ones.
+
+    A single start is the rest of the last plan, if there is one.
+    """
     starts = torch.randn(config.starts, horizon, len(box.low), generator=generator)
     starts[0] = 0
+    if warm is not None:
+        starts[min(1, config.starts - 1)] = warm
     return box.clamp(starts)
 
 

@@ -5,7 +5,18 @@ from collections.abc import Sequence
 import torch
 
 from saltwm.ground.config import GradientConfig
-from saltwm.planning.cem import Bounds, Cost, Plan, around, check_counts, evaluate, select, white_noise
+from saltwm.planning.cem import (
+    Bounds,
+    Cost,
+    Plan,
+    Proposal,
+    around,
+    check_counts,
+    evaluate,
+    first_distribution,
+    select,
+    white_noise,
+)
 
 
 def gradient_descent(
@@ -16,6 +27,7 @@ def gradient_descent(
     generators: Sequence[torch.Generator],
     config: GradientConfig | None = None,
     bounds: Bounds | None = None,
+    initial: Proposal | None = None,
 ) -> Plan:
     """Plans of `horizon` blocks by Adam from several starts, one task per generator; the cheapest plan met is kept.
 
@@ -24,10 +36,10 @@ def gradient_descent(
     config = config or GradientConfig()
     check_counts("gradient", horizon=horizon, iterations=config.iterations, starts=config.starts)
     noise = white_noise(config.starts, horizon, action_dim, generators)
-    mean = torch.zeros(len(generators), horizon, action_dim)
+    mean, std = first_distribution(len(generators), horizon, action_dim, 1.0, initial)
     best, best_cost, trace = mean, torch.full((len(generators),), torch.inf), []
     with torch.inference_mode(False), torch.enable_grad():
-        plans = around(mean, torch.ones_like(mean), noise).clone().requires_grad_()
+        plans = around(mean, std, noise).clone().requires_grad_()
         optimiser = torch.optim.Adam([plans], lr=config.learning_rate)
         for _ in range(config.iterations):
             if bounds is not None:

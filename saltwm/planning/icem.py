@@ -11,10 +11,12 @@ from saltwm.planning.cem import (
     Bounds,
     Cost,
     Plan,
+    Proposal,
     around,
     check_counts,
     check_elites,
     evaluate,
+    first_distribution,
     fit,
     mean_finite,
     select,
@@ -30,6 +32,7 @@ def icem(
     generators: Sequence[torch.Generator],
     config: ICEMConfig | None = None,
     bounds: Bounds | None = None,
+    initial: Proposal | None = None,
 ) -> Plan:
     """Plans of `horizon` blocks that lower `cost`, one task per generator; each is the cheapest candidate evaluated."""
     config = config or ICEMConfig()
@@ -37,8 +40,7 @@ def icem(
     check_elites("iCEM", config.elites, config.candidates)
     if not 0 <= config.kept_elites <= config.elites:
         raise UsageError(f"iCEM: {config.kept_elites} kept of {config.elites} elites; expected 0 to all of them")
-    shape = (len(generators), horizon, action_dim)
-    mean, std = torch.zeros(shape), torch.full(shape, config.initial_std)
+    mean, std = first_distribution(len(generators), horizon, action_dim, config.initial_std, initial)
     kept = torch.empty(len(generators), 0, horizon, action_dim)
     best, best_cost = mean, torch.full((len(generators),), torch.inf)
     trace = []

@@ -7,7 +7,17 @@ from torch import Tensor
 
 from saltwm.ground.config import MPPIConfig
 from saltwm.ground.errors import UsageError
-from saltwm.planning.cem import Bounds, Cost, Plan, around, check_counts, evaluate, white_noise
+from saltwm.planning.cem import (
+    Bounds,
+    Cost,
+    Plan,
+    Proposal,
+    around,
+    check_counts,
+    evaluate,
+    first_distribution,
+    white_noise,
+)
 
 
 def mppi(
@@ -18,14 +28,14 @@ def mppi(
     generators: Sequence[torch.Generator],
     config: MPPIConfig | None = None,
     bounds: Bounds | None = None,
+    initial: Proposal | None = None,
 ) -> Plan:
     """Plans of `horizon` blocks that lower `cost`, one task per generator; `elite_costs` are weighted mean costs."""
     config = config or MPPIConfig()
     check_counts("MPPI", horizon=horizon, iterations=config.iterations, candidates=config.candidates)
     if config.temperature <= 0:
         raise UsageError(f"MPPI: temperature {config.temperature}; expected a positive number")
-    shape = (len(generators), horizon, action_dim)
-    mean, std = torch.zeros(shape), torch.full(shape, config.initial_std)
+    mean, std = first_distribution(len(generators), horizon, action_dim, config.initial_std, initial)
     trace = []
     for _ in range(config.iterations):
         candidates = around(mean, std, white_noise(config.candidates, horizon, action_dim, generators))

@@ -8,7 +8,7 @@ import torch
 
 from saltwm.ground.config import PlannerConfig
 from saltwm.model.world_model import WorldModel
-from saltwm.planning.cem import Bounds, Cost, Plan, cem
+from saltwm.planning.cem import Bounds, Cost, Plan, Proposal, cem
 from saltwm.planning.costs import Situation, rollout_cost, terminal_cost
 from saltwm.planning.gauss_newton import gauss_newton
 from saltwm.planning.gradient import gradient_descent
@@ -22,10 +22,23 @@ Planner = Callable[..., Plan]
 def _with_cost(search: Callable[..., Plan], make_cost: Callable[[WorldModel, Situation], Cost]) -> Planner:
     """A planner that searches a cost, as one that plans for a model."""
 
-    def plan(model: WorldModel, situation: Situation, **options: Any) -> Plan:
-        return search(make_cost(model, situation), action_dim=model.action_encoder.block_dim, **options)
+    def plan(model: WorldModel, situation: Situation, *, horizon: int, config: Any, **options: Any) -> Plan:
+        return search(
+            make_cost(model, situation),
+            horizon=horizon,
+            action_dim=model.action_encoder.block_dim,
+            config=config,
+            initial=_warm(situation, horizon, config),
+            **options,
+        )
 
     return plan
+
+
+def _warm(situation: Situation, horizon: int, config: Any) -> Proposal | None:
+    """The rest of the last plan, as uncertain as a first plan is; None without one."""
+    mean = situation.warm_start(horizon)
+    return None if mean is None else Proposal(mean, torch.full_like(mean, getattr(config, "initial_std", 1.0)))
 
 
 def _differentiable_cost(model: WorldModel, situation: Situation) -> Cost:

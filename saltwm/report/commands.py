@@ -91,6 +91,7 @@ def _evaluate(results: Path, cell: Cell) -> str:
     words += settings
     history = _history(results, cell)
     words += [] if history == 1 else ["--history", history]
+    words += [] if e.look_every is None else ["--look-every", e.look_every]
     words += [] if e.method in _default_names(e) else ["--method", e.method]
     return _line(*words, "--out", AGAIN)
 
@@ -119,6 +120,7 @@ def _is_of_a_suite(results: Path, cell: Cell) -> bool:
         and e.planner == _default_planner(e.planner["kind"])
         and e.method in _default_names(e)
         and _history(results, cell) == 1
+        and e.look_every is None
     )
 
 
@@ -131,7 +133,8 @@ def _default_names(evaluation: Evaluation) -> tuple[str, ...]:
     if evaluation.checkpoint is None:
         return ("random",)
     kind = evaluation.planner["kind"]
-    return tuple(model if kind == "cem" else f"{model}-{kind}" for model in get_args(ModelName))
+    look = "" if evaluation.look_every is None else f"-look{evaluation.look_every}"
+    return tuple((model if kind == "cem" else f"{model}-{kind}") + look for model in get_args(ModelName))
 
 
 def _history(results: Path, cell: Cell) -> int:

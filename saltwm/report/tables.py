@@ -288,14 +288,26 @@ def verdict_sentence(comparison: Comparison, labels: Mapping[str, str]) -> str:
     return f"{a} against {b}: {c.verdict}, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), p {p_value(c.p)}"
 
 
+_METHOD = re.compile(
+    r"(?P<model>[a-z]+)(-(?P<planner>[a-z-]+?))?(-history(?P<history>[0-9]+))?(-look(?P<look>[0-9]+))?", re.ASCII
+)
+
+
 def method_name(method: str) -> str:
     """The method as the paper writes it; a model with another planner than CEM bears the planner's name too."""
-    rest, _, history = method.partition("-history")
-    model, _, planner = rest.partition("-")
-    if model not in METHOD_NAMES or planner not in {"", *PLANNER_NAMES} or not (history.isdecimal() or rest == method):
+    named = _METHOD.fullmatch(method)
+    if (
+        named is None
+        or named["model"] not in METHOD_NAMES
+        or (named["planner"] or "cem") not in {"cem", *PLANNER_NAMES}
+    ):
         return method
-    name = METHOD_NAMES[model] + (f" with {PLANNER_NAMES[planner]}" if planner else "")
-    return f"{name}, {history} frames" if history else name
+    name = METHOD_NAMES[named["model"]]
+    name += f" with {PLANNER_NAMES[named['planner']]}" if named["planner"] else ""
+    name += f", {named['history']} frames" if named["history"] else ""
+    if named["look"]:
+        name += ", a look after each block" if named["look"] == "1" else f", a look after {named['look']} blocks"
+    return name
 
 
 def method_order(method: str) -> tuple[int, str]:

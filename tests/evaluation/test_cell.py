@@ -15,10 +15,18 @@ import pytest
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import FORMAT, CheckpointInfo, RunInfo
 from saltwm.disk.records import read_cell, read_cells, read_tasks
-from saltwm.ground.config import CEMConfig, EncoderConfig, GaussNewtonConfig, ModelConfig, RunConfig, TrainConfig
+from saltwm.ground.config import (
+    CEMConfig,
+    EncoderConfig,
+    GaussNewtonConfig,
+    ModelConfig,
+    RunConfig,
+    TrainConfig,
+)
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError, UsageError
+from saltwm.ground.strict_json import from_plain, to_plain
 from saltwm.jobs import cell as cells
-from saltwm.jobs.chunks import chunk_writer, read_chunk, read_outcomes
+from saltwm.jobs.chunks import Job, chunk_writer, read_chunk, read_outcomes
 from saltwm.jobs.evaluate import Request, evaluate_policy, evaluate_run, make_job
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.policy import Decision
@@ -255,6 +263,26 @@ def test_what_changed_after_an_evaluation_was_planned_is_not_recorded_under_the_
 def test_a_method_without_a_name_is_refused(dataset, tmp_path):
     with pytest.raises(UsageError, match="method ''"):
         make_job(Request(run=None, protocol="paper", tasks=3, method=""), dataset, tmp_path)
+
+
+def test_a_closed_loop_evaluation_bears_its_looks_in_name_and_record(dataset, run, tmp_path):
+    closed = evaluate_run(request(run, look_every=1), dataset, tmp_path, workers=1, pictures=0)
+    assert (closed.method, closed.look_every) == ("salt-look1", 1)
+    cell = read_cell(tmp_path / "evaluations" / "two-room-salt-look1-paper-seed1")
+    assert [plan.step for plan in cell.episodes[0].plans][:3] == [0, 5, 10]
+    job, folder = make_job(request(run, look_every=1), dataset, tmp_path)
+    with pytest.raises(MismatchError, match="look_every: 1 there, 2 here"):
+        cells.require_own_folder(dataclasses.replace(job, look_every=2), folder)
+
+
+def test_a_job_written_before_there_were_looks_is_the_blind_job(dataset, run, tmp_path):
+    job, folder = make_job(request(run), dataset, tmp_path)
+    old = to_plain(job)
+    del old["look_every"]
+    durable.make_folder(folder)
+    durable.write_json(folder / "job.json", old)
+    cells.require_own_folder(job, folder)
+    assert from_plain(Job, old, "job.json") == job
 
 
 def test_the_random_policy_takes_no_planner_and_no_history(dataset, tmp_path):

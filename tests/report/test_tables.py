@@ -149,7 +149,15 @@ def test_one_method_at_several_horizons_keeps_one_name(results, tmp_path):
 def test_a_method_that_looks_back_says_so():
     names = {
         name: method_name(name)
-        for name in ("lewm-history3", "salt-gauss-newton", "lewm", "mine-history3", "lewm-historyx")
+        for name in (
+            "lewm-history3",
+            "salt-gauss-newton",
+            "lewm",
+            "mine-history3",
+            "lewm-historyx",
+            "salt-icem-look1",
+            "salt-look2",
+        )
     }
     assert names == {
         "lewm-history3": "LeWM, 3 frames",
@@ -157,4 +165,6 @@ def test_a_method_that_looks_back_says_so():
         "lewm": "LeWM",
         "mine-history3": "mine-history3",
         "lewm-historyx": "lewm-historyx",
+        "salt-icem-look1": "SALT with iCEM, a look after each block",
+        "salt-look2": "SALT, a look after 2 blocks",
     }
