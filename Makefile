@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constr
 APT_PACKAGES := libegl1 libosmesa6 libgl1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-all lint bench docs sbom wheel clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +31,16 @@ lint: $(VENV)/.dev ## ruff, mypy, import-linter
 bench: $(VENV)/.runtime ## measure speed on an idle machine; figures are ratios within one run
 	$(BIN)/saltwm bench all --out work/bench
 
+docs: $(VENV)/.dev ## build the documentation site into work/site; any broken link or name is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir work/site
+	@echo "work/site/index.html"
+
+sbom: $(VENV)/.dev ## list every installed package with version and licence (CycloneDX) in work/sbom.json
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o work/sbom.json $(BIN)/python
+
+wheel: $(VENV)/.runtime ## build the package with its models into work/wheel
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w work/wheel .
+
 clean: ## remove what the commands above made, the virtual environment included
 	rm -rf $(VENV) work build *.egg-info .mypy_cache .ruff_cache .hypothesis
 
@@ -38,9 +48,9 @@ clean: ## remove what the commands above made, the virtual environment included
 $(VENV)/.runtime: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes, once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) torch==2.13.0
+	@$(PIP) torch
 	@$(PIP) --no-build-isolation setuptools wheel
-	@$(PIP) --no-build-isolation -e .
+	@$(PIP) --no-build-isolation -e '.[sim]'
 	@$(MAKE) --no-print-directory renderers
 	@mkdir -p work && touch $@
 

@@ -1,87 +1,34 @@
 """saltwm: learn state-affine latent dynamics from pixels and plan with them reliably.
 
-The public names are imported when they are first used, so that `import saltwm` costs nothing.
+The public names stand in `__init__.pyi`, once: type checkers read it, and so does `__getattr__` below.
+A name is imported when it is first used, so that `import saltwm` costs nothing.
 """
 
+import ast
+import functools
 import importlib
-from typing import TYPE_CHECKING, Any
+from importlib.resources import files
+from typing import Any
 
-_WHERE = {
-    "ActionEncoder": "saltwm.model.actions",
-    "Agent": "saltwm.planning.agent",
-    "CEMConfig": "saltwm.ground.config",
-    "Dataset": "saltwm.disk.dataset",
-    "Encoder": "saltwm.model.encoder",
-    "Plan": "saltwm.planning.cem",
-    "SaltError": "saltwm.ground.errors",
-    "SolverAdapter": "saltwm.interop.solver_adapter",
-    "StateAffine": "saltwm.model.affine",
-    "TransformerPredictor": "saltwm.model.transformer",
-    "Windows": "saltwm.data.windows",
-    "WorldModel": "saltwm.model.world_model",
-    "cem": "saltwm.planning.cem",
-    "gauss_newton": "saltwm.planning.gauss_newton",
-    "load": "saltwm.disk.checkpoint",
-    "make_env": "saltwm.envs",
-    "run_config": "saltwm.jobs.presets",
-    "sigreg": "saltwm.objective",
-    "terminal_cost": "saltwm.planning.costs",
-}
-_MODULES = {"propagation": "saltwm.diagnostics.propagation"}
+__version__ = "0.1.0"
 
-__all__ = [
-    "ActionEncoder",
-    "Agent",
-    "CEMConfig",
-    "Dataset",
-    "Encoder",
-    "Plan",
-    "SaltError",
-    "SolverAdapter",
-    "StateAffine",
-    "TransformerPredictor",
-    "Windows",
-    "WorldModel",
-    "cem",
-    "gauss_newton",
-    "load",
-    "make_env",
-    "propagation",
-    "run_config",
-    "sigreg",
-    "terminal_cost",
-]
 
-if TYPE_CHECKING:
-    from saltwm.data.windows import Windows
-    from saltwm.diagnostics import propagation
-    from saltwm.disk.checkpoint import load
-    from saltwm.disk.dataset import Dataset
-    from saltwm.envs import make_env
-    from saltwm.ground.config import CEMConfig
-    from saltwm.ground.errors import SaltError
-    from saltwm.interop.solver_adapter import SolverAdapter
-    from saltwm.jobs.presets import run_config
-    from saltwm.model.actions import ActionEncoder
-    from saltwm.model.affine import StateAffine
-    from saltwm.model.encoder import Encoder
-    from saltwm.model.transformer import TransformerPredictor
-    from saltwm.model.world_model import WorldModel
-    from saltwm.objective import sigreg
-    from saltwm.planning.agent import Agent
-    from saltwm.planning.cem import Plan, cem
-    from saltwm.planning.costs import terminal_cost
-    from saltwm.planning.gauss_newton import gauss_newton
+@functools.cache
+def _public() -> dict[str, tuple[str, str]]:
+    """Public name -> (module, name there)."""
+    stub = ast.parse((files("saltwm") / "__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {name.asname or name.name: (str(node.module), name.name) for node in imports for name in node.names}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
-    if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
-    if name in _WHERE:
-        return getattr(importlib.import_module(_WHERE[name]), name)
-    raise AttributeError(f"module 'saltwm' has no attribute {name!r}")
+    if name.startswith("__") or name not in _public():
+        raise AttributeError(f"module 'saltwm' has no attribute {name!r}")
+    module, attribute = _public()[name]
+    found = importlib.import_module(module)
+    return getattr(found, attribute) if hasattr(found, attribute) else importlib.import_module(f"{module}.{attribute}")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return ["__version__", *sorted(_public())]

@@ -18,7 +18,8 @@ from torch import Tensor
 from saltwm.data.windows import Windows
 from saltwm.disk import durable
 from saltwm.ground.config import ModelName, ObjectiveName, RunConfig
-from saltwm.ground.errors import NonFiniteError, UsageError
+from saltwm.ground.errors import NonFiniteError
+from saltwm.ground.extras import needs
 from saltwm.ground.progress import console
 from saltwm.ground.strict_json import to_plain
 from saltwm.model.affine import StateAffine
@@ -188,10 +189,8 @@ def open_trackers(names: tuple[TrackerName, ...], run: Path, config: RunConfig) 
 
 
 def _tensorboard(run: Path, config: RunConfig, stack: contextlib.ExitStack) -> Tracker:
-    try:
+    with needs("log", "--log tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise UsageError("--log tensorboard: not installed; pip install tensorboard") from error
     writer = stack.enter_context(SummaryWriter(str(run / "tensorboard")))
 
     def track(step: int, values: dict[str, float]) -> None:
@@ -202,10 +201,8 @@ def _tensorboard(run: Path, config: RunConfig, stack: contextlib.ExitStack) -> T
 
 
 def _wandb(run: Path, config: RunConfig, stack: contextlib.ExitStack) -> Tracker:
-    try:
+    with needs("log", "--log wandb"):
         import wandb  # type: ignore[import-not-found]
-    except ImportError as error:
-        raise UsageError("--log wandb: not installed; pip install wandb") from error
     # One identity per directory, so that a resumed run goes on in the same place.
     identity = durable.sha256_json(str(run.resolve()))[:16]
     tracked = wandb.init(

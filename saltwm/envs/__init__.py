@@ -7,6 +7,7 @@ import gymnasium
 
 from saltwm.envs.base import PlanningEnv
 from saltwm.ground.checks import one_of
+from saltwm.ground.extras import needs
 
 _WHERE = {
     "two-room": ("saltwm.envs.two_room", "TwoRoom"),
@@ -28,7 +29,8 @@ def env_class(name: str) -> type[PlanningEnv]:
     """Its class, for what is known without building it."""
     one_of("environment", name, ENVIRONMENTS)
     module, attribute = _WHERE[name]
-    cls: type[PlanningEnv] = getattr(importlib.import_module(module), attribute)
+    with needs("sim", f"environment {name}"):
+        cls: type[PlanningEnv] = getattr(importlib.import_module(module), attribute)
     return cls
 
 

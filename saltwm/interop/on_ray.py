@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from saltwm.disk import durable
 from saltwm.ground.checks import at_least
 from saltwm.ground.errors import MismatchError, SaltError, UsageError
+from saltwm.ground.extras import needs
 from saltwm.ground.strict_json import from_plain, to_plain
 from saltwm.processes.pool import ONE_THREAD, Event, Report, error_named
 
@@ -191,10 +192,8 @@ class RayWorkers:
 
 def _import_ray() -> ModuleType:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read at import; nothing is told to anybody
-    try:
+    with needs("ray", "--ray"):
         import ray
-    except ImportError as error:
-        raise UsageError("--ray: no ray; in the checkout: pip install -c constraints.txt -e '.[ray]'") from error
     return ray
 
 

@@ -15,18 +15,22 @@ PACKAGES = (
     "lightning-fabric",
     "tensorstore",
     "gymnasium",
-    "pymunk",
-    "mujoco",
-    "dm-control",
-    "ogbench",
 )
 OPTIONAL = {
-    "tensorboard": ("saltwm train --log tensorboard", "pip install tensorboard"),
-    "wandb": ("saltwm train --log wandb", "pip install wandb"),
-    "ray": ("saltwm suite --ray", "in the checkout: pip install -c constraints.txt -e '.[ray]'"),
-    "onnxruntime": ("comparing an ONNX export with torch", "pip install onnxruntime"),
+    "pymunk": ("sim", "PushT"),
+    "mujoco": ("sim", "Reacher and Cube"),
+    "dm-control": ("sim", "Reacher"),
+    "ogbench": ("sim", "Cube"),
+    "tensorboard": ("log", "saltwm train --log tensorboard"),
+    "wandb": ("log", "saltwm train --log wandb"),
+    "ray": ("ray", "work on a Ray cluster"),
+    "onnx": ("export", "saltwm export --format onnx"),
+    "onnxruntime": ("export", "comparing an ONNX export with torch"),
+    "pyarrow": ("lerobot", "data in LeRobot's format"),
+    "pylance": ("lance", "data in Lance's format"),
+    "minari": ("minari", "data in Minari's format"),
 }
-"""Package -> what needs it and how to get it."""
+"""Package -> the extra that brings it, and what needs it."""
 BACKENDS = ("egl", "osmesa")
 RENDER_PROBE = (
     "import mujoco;"
@@ -59,15 +63,15 @@ def _package(name: str) -> Finding:
     try:
         return Finding(name, version(name))
     except PackageNotFoundError:
-        return Finding(name, "missing", "make .venv/.runtime")
+        return Finding(name, "missing", "pip install saltwm")
 
 
 def _optional(name: str) -> Finding:
-    needed_by, remedy = OPTIONAL[name]
+    extra, needed_by = OPTIONAL[name]
     try:
         return Finding(name, version(name))
     except PackageNotFoundError:
-        return Finding(name, f"not installed; only for {needed_by}", remedy)
+        return Finding(name, f"not installed; only for {needed_by}", f"pip install 'saltwm[{extra}]'")
 
 
 def _devices() -> list[Finding]:
@@ -93,7 +97,7 @@ def renderer(backend: str) -> Finding:
     """Try it in a child process: a broken renderer may take its process with it."""
     remedy = "apt-get install libegl1 libosmesa6 libgl1 (only the MuJoCo environments need it)"
     if importlib.util.find_spec("mujoco") is None:
-        return Finding(f"renderer {backend}", "mujoco is missing", "make .venv/.runtime")
+        return Finding(f"renderer {backend}", "mujoco is missing", "pip install 'saltwm[sim]'")
     try:
         probe = subprocess.run(
             [sys.executable, "-c", RENDER_PROBE],

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from saltwm.disk import checkpoint, durable
 from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.extras import require
 from saltwm.ground.rng import torch_stream
 from saltwm.ground.strict_json import to_plain
 from saltwm.model.affine import StateAffine
@@ -33,6 +34,7 @@ def export_onnx(run: Path, out: Path) -> dict[str, float] | None:
     """Write a run as ONNX; largest difference from torch by file, or None where onnxruntime is not installed."""
     if out.exists():
         raise UsageError(f"{out}: exists already; choose another --out")
+    require("export", "an ONNX export", "onnx")
     model = checkpoint.load(run)
     with durable.publish_directory(out) as directory:
         for name, (module, axes) in _parts(model).items():

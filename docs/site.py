@@ -1,0 +1,86 @@
+"""Pages of the documentation site that are made, not written: the README, the verbs' help and the public names.
+
+MkDocs calls `on_files` (mkdocs.yml). The site holds copies of what lies at the root of the repository, so that a link
+that works there works here.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+AT_THE_ROOT = ("LAB.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+LINK = re.compile(r"(\]\()([^)#]+)([^)]*\))")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the made pages, and the pictures that they show."""
+    pages = {"index.md": ROOT / "README.md", **{name: ROOT / name for name in AT_THE_ROOT}}
+    for page, source in pages.items():
+        text, pictures = from_the_root(source.read_text())
+        files.append(File.generated(config, page, content=text))
+        for picture in pictures - {file.src_uri for file in files}:
+            files.append(File.generated(config, picture, abs_src_path=str(ROOT / picture)))
+    files.append(File.generated(config, "verbs.md", content=verbs()))
+    files.append(File.generated(config, "api.md", content=public_names()))
+    return files
+
+
+def from_the_root(text: str) -> tuple[str, set[str]]:
+    """A root document with its links as seen from docs/, and the pictures among them; links to code become plain."""
+    pictures = set()
+
+    def turned(match: re.Match[str]) -> str:
+        before, target, after = match.groups()
+        if re.match(r"[a-z]+:", target):
+            return match[0]
+        target = "index.md" if target == "README.md" else target.removeprefix("docs/")
+        if target.endswith((".gif", ".png", ".svg")):
+            pictures.add(target)
+        elif not target.endswith(".md"):
+            return f"]({{{target}}}"  # a file of the repository that is not on the site; removed below
+        return before + target + after
+
+    text = LINK.sub(turned, text)
+    return re.sub(r"\[([^\]]*)\]\(\{[^}]*\}", r"\1", text), pictures
+
+
+def help_of(*words: str) -> str:
+    """What `saltwm WORDS --help` prints."""
+    environment = {**os.environ, "COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "saltwm", *words, "--help"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment).stdout
+
+
+def verbs() -> str:
+    """A section for each verb, with its help; verbs of verbs have sections too."""
+    sections = ["# Verbs\n\nThe help of each verb, as `saltwm VERB --help` prints it.\n"]
+    for verb in listed(help_of()):
+        text = help_of(verb)
+        sections.append(f"## saltwm {verb}\n\n```text\n{text}```\n")
+        sections += [f"### saltwm {verb} {one}\n\n```text\n{help_of(verb, one)}```\n" for one in listed(text)]
+    return "\n".join(sections)
+
+
+def listed(help_text: str) -> list[str]:
+    """The verbs that a help page lists in its box of subcommands."""
+    _, box, rest = help_text.partition("─ subcommands ")
+    names = re.findall(r"^│ +• ([a-z][a-z-]*) ", rest, re.M) if box else []
+    return list(dict.fromkeys(names))
+
+
+def public_names() -> str:
+    """A section for each public name of `saltwm`, from the one place that lists them."""
+    stub = ast.parse((ROOT / "saltwm" / "__init__.pyi").read_text())
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    names = {alias.name: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    lines = ["# Python", "", "Every name below is an attribute of `saltwm`, imported when it is first used.", ""]
+    for name in sorted(names, key=str.lower):
+        lines += [f"## {name}", "", f"::: {names[name]}", "    options:", "      show_root_heading: false", ""]
+    return "\n".join(lines)

@@ -1,0 +1,41 @@
+"""Packages that only some verbs need: what to install when one is missing, in one line."""
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+
+from saltwm.ground.errors import UsageError
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "sim": ("pymunk", "mujoco", "dm_control", "ogbench"),
+    "export": ("onnx", "onnxruntime"),
+    "log": ("tensorboard", "wandb"),
+    "ray": ("ray",),
+    "lerobot": ("pyarrow",),
+    "lance": ("lance",),
+    "minari": ("minari",),
+}
+"""Extra of pyproject.toml -> the modules that it brings."""
+
+
+@contextlib.contextmanager
+def needs(extra: str, what: str) -> Iterator[None]:
+    """Inside, a missing module of `extra` becomes one line that says what needs it and how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = [module for module in EXTRAS[extra] if module in (error.name or "").split(".")]
+        if not missing:
+            raise  # a package of ours, or of theirs, that should be there: the traceback helps
+        raise UsageError(advice(extra, what, missing[0])) from error
+
+
+def require(extra: str, what: str, module: str) -> None:
+    """UsageError unless `module` of `extra` is installed; looks without importing it."""
+    if importlib.util.find_spec(module) is None:
+        raise UsageError(advice(extra, what, module))
+
+
+def advice(extra: str, what: str, module: str) -> str:
+    """What is missing, and the command that gets it."""
+    return f"{what} needs {module}, which is not installed; get it with: pip install 'saltwm[{extra}]'"

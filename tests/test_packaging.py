@@ -1,0 +1,113 @@
+"""What a user of the installed package meets: public names, extras that are missing, the editable install."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import saltwm
+from saltwm.ground.errors import UsageError
+from saltwm.ground.extras import EXTRAS, needs, require
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DISTRIBUTIONS = {"lance": "pylance"}
+"""Modules whose package has another name."""
+
+
+@pytest.mark.parametrize("name", [name for name in dir(saltwm) if not name.startswith("_")])
+def test_every_public_name_can_be_imported(name: str) -> None:
+    assert getattr(saltwm, name).__name__.split(".")[-1] == name
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        _ = saltwm.lode  # type: ignore[attr-defined]
+
+
+def test_importing_saltwm_imports_no_torch() -> None:
+    code = "import sys, saltwm; assert saltwm.__version__; dir(saltwm); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_the_extras_table_is_that_of_the_project_file() -> None:
+    for extra, modules in EXTRAS.items():
+        declared = {re.split(r"[>=<\[]", line)[0] for line in PROJECT["optional-dependencies"][extra]}
+        assert declared == {DISTRIBUTIONS.get(module, module) for module in modules}
+
+
+def test_constraints_pin_every_package_that_the_project_names() -> None:
+    pinned = {line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()}
+    wanted = [
+        *PROJECT["dependencies"],
+        *(line for lines in PROJECT["optional-dependencies"].values() for line in lines),
+    ]
+    names = {re.split(r"[>=<\[]", line)[0].lower().replace("_", "-") for line in wanted} - {"saltwm"}
+    assert names - pinned == {"wandb"}  # it talks to a server: never installed here
+
+
+def test_a_missing_extra_is_one_line_with_the_command_that_gets_it() -> None:
+    said = r"^a test needs onnx, .*; get it with: pip install 'saltwm\[export\]'$"
+    with pytest.raises(UsageError, match=said), needs("export", "a test"):
+        raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
+    with pytest.raises(UsageError, match="a test needs no_such_module"):
+        require("export", "a test", "no_such_module")
+
+
+def test_another_missing_module_keeps_its_traceback() -> None:
+    with pytest.raises(ModuleNotFoundError, match="numpyy"), needs("export", "a test"):
+        raise ModuleNotFoundError("No module named 'numpyy'", name="numpyy")
+
+
+@pytest.mark.parametrize(
+    ("hidden", "command", "said"),
+    [
+        ("pymunk", "from saltwm.envs import make_env; make_env('push-t')", "environment push-t needs pymunk"),
+        (
+            "onnx",
+            "import pathlib; from saltwm.interop.weights.onnx_export import export_onnx;"
+            "export_onnx(pathlib.Path('checkpoints/two-room-salt'), pathlib.Path('work/no-such-folder'))",
+            "an ONNX export needs onnx",
+        ),
+    ],
+)
+def test_a_verb_whose_package_is_missing_says_so(hidden: str, command: str, said: str) -> None:
+    hide = (
+        "import sys, importlib.abc\n"
+        "class Hidden(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.split('.')[0] == {hidden!r}: raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, Hidden())\n"
+        "import importlib.util as util; real = util.find_spec\n"
+        f"util.find_spec = lambda name, *rest: None if name == {hidden!r} else real(name, *rest)\n"
+    )
+    catch = f"try:\n    {command}\nexcept Exception as error:\n    print(type(error).__name__, error)\n"
+    found = subprocess.run([sys.executable, "-c", hide + catch], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert found.stdout.startswith(f"UsageError {said}, which is not installed")
+
+
+def test_an_editable_install_lies_on_the_path(tmp_path: Path) -> None:
+    """A clone in a folder called saltwm hides a package from the folder above, unless the package lies on the path."""
+    build = (
+        "import zipfile; from setuptools import build_meta;"
+        f"name = build_meta.build_editable({str(tmp_path)!r});"
+        f"print(zipfile.ZipFile({str(tmp_path)!r} + '/' + name).namelist()[0])"
+    )
+    assert run(build, ROOT).splitlines()[-1].endswith(".pth")
+    (tmp_path / "saltwm" / "docs").mkdir(parents=True)
+    found = f"import sys; sys.path.append({str(ROOT)!r}); import saltwm; print(saltwm.Dataset.__name__)"
+    assert run(found, tmp_path).strip() == "Dataset"
+
+
+def run(code: str, folder: Path) -> str:
+    """What `code` prints in a fresh process that stands in `folder` and has no other path to saltwm."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
