@@ -42,10 +42,10 @@ def tiny():
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory):
     """60 Two-Room episodes at 16 px, every 5th frame."""
-    from saltwm.jobs.collect import collect
+    from saltwm.jobs.collect import Collect
 
     path = tmp_path_factory.mktemp("data") / "two-room"
-    return collect("two-room", path, 60, image_size=16, frame_every=5, workers=1, episodes_per_part=20)
+    return Collect("two-room", path, 60, image_size=16, frame_every=5, workers=1, episodes_per_part=20).run()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 
 from saltwm.cli import parse
 from saltwm.disk.checkpoint import read_run
-from saltwm.jobs.collect import collect
+from saltwm.jobs.collect import Collect
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -62,7 +62,7 @@ def test_the_python_of_the_data_page_reads_a_dataset(dataset, tmp_path, monkeypa
 
 
 def test_the_python_of_the_training_page_trains(tmp_path, monkeypatch):
-    collect("two-room", tmp_path / "data" / "two-room", 12, frame_every=5, workers=1)
+    Collect("two-room", tmp_path / "data" / "two-room", 12, frame_every=5, workers=1).run()
     monkeypatch.chdir(tmp_path)
     (text,) = python_blocks("training.md")
     names: dict[str, Any] = {}

@@ -180,9 +180,9 @@ def test_a_shipment_replaces_a_shipment_with_the_same_bytes_and_nothing_else(run
 def test_a_shipment_that_is_too_large_or_of_other_data_is_refused(run, tmp_path, dataset):
     with pytest.raises(UsageError, match=r"more than 0\.001"):
         ship(run, tmp_path / "out", most_megabytes=0.001)
-    from saltwm.jobs.collect import collect
+    from saltwm.jobs.collect import Collect
 
-    other = collect("two-room", tmp_path / "other", 2, image_size=16, seed=1, workers=1)
+    other = Collect("two-room", tmp_path / "other", 2, image_size=16, seed=1, workers=1).run()
     with pytest.raises(MismatchError, match="the run was trained on"):
         ship(run, tmp_path / "out", data=other.path)
     assert not (tmp_path / "out").exists()

@@ -11,7 +11,7 @@ from saltwm.disk.dataset import Dataset
 from saltwm.envs import env_class
 from saltwm.ground.rng import stream
 from saltwm.interop.hdf5 import export_hdf5
-from saltwm.jobs.collect import collect
+from saltwm.jobs.collect import Collect
 
 WANTED_RATES = {"two-room": (1, 5000), "push-t": (1, 800), "reacher": (5, 250), "cube": (5, 70)}
 """Environment -> (every n-th frame kept, frames per second wanted of two processes at 64 px, fast)."""
@@ -39,7 +39,7 @@ def _timed_collection(name: str, frame_every: int, episodes: int) -> tuple[int, 
     """Frames stored, seconds taken."""
     with tempfile.TemporaryDirectory() as directory:
         started = time.perf_counter()
-        dataset = collect(name, Path(directory) / "data", episodes, frame_every=frame_every, workers=2)
+        dataset = Collect(name, Path(directory) / "data", episodes, frame_every=frame_every, workers=2).run()
         frames = int((dataset.lengths // frame_every + 1).sum())
         return frames, time.perf_counter() - started
 
@@ -47,7 +47,7 @@ def _timed_collection(name: str, frame_every: int, episodes: int) -> tuple[int, 
 def load_figures(episodes: int = 60, rounds: int = 5) -> list[Figure]:
     """A batch of random 224 px frames from a dataset, against h5py on the released files' layout."""
     with tempfile.TemporaryDirectory() as directory:
-        dataset = collect("push-t", Path(directory) / "data", episodes, image_size=RELEASED_SIZE, workers=2)
+        dataset = Collect("push-t", Path(directory) / "data", episodes, image_size=RELEASED_SIZE, workers=2).run()
         file = Path(directory) / "released.h5"
         export_hdf5(dataset, file)
         return _compare_readers(dataset, file, rounds)

@@ -20,7 +20,7 @@ from saltwm.data.windows import batches
 from saltwm.disk.dataset import Dataset
 from saltwm.ground.config import RunConfig
 from saltwm.ground.rng import torch_stream
-from saltwm.jobs.collect import collect
+from saltwm.jobs.collect import Collect
 from saltwm.objective import draw_projections, prediction_loss, sigreg
 from saltwm.processes.launch import Devices, make_fabric
 from saltwm.train import Learner, build_model, make_optimizer, make_windows, take_step
@@ -37,7 +37,7 @@ MANY_STEPS = 1_000_000  # a schedule that never leaves its warm-up, so the weigh
 def train_figures(config: RunConfig, episodes: int = 100, rounds: int = 12) -> list[Figure]:
     """Frames per second, the loop against its forward and backward passes, and the split, on Two-Room at 64 px."""
     with tempfile.TemporaryDirectory() as directory:
-        dataset = collect("two-room", Path(directory) / "data", episodes, frame_every=5, workers=1)
+        dataset = Collect("two-room", Path(directory) / "data", episodes, frame_every=5, workers=1).run()
         step = TrainingStep(config, dataset)
         return [*_speed(step, rounds), *_with_one_thread(lambda: [_loop_cost(step, rounds), *_split(step, rounds)])]
 

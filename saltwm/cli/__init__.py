@@ -15,14 +15,17 @@ import tyro
 
 from saltwm.cli.acting import Anatomy, Decode, Diagnose, Evaluate, Play, Report, Suite
 from saltwm.cli.bench import Bench
-from saltwm.cli.data import Collect, Data
 from saltwm.cli.learning import Info, Train, Watch
 from saltwm.cli.printing import say, say_error
 from saltwm.cli.results import Results
 from saltwm.cli.shipping import Card, Demo, Ship
 from saltwm.cli.story import Doctor, Reproduce
+from saltwm.cli.telling import advice, perform
 from saltwm.cli.weights import Export, ImportWeights
 from saltwm.ground.errors import SaltError, Stopped
+from saltwm.jobs.again import Again
+from saltwm.jobs.collect import Collect
+from saltwm.jobs.data import Data
 
 Verb = (
     Annotated[Collect, tyro.conf.subcommand("collect")]
@@ -44,6 +47,7 @@ Verb = (
     | Annotated[Info, tyro.conf.subcommand("info")]
     | Annotated[ImportWeights, tyro.conf.subcommand("import-weights")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Again, tyro.conf.subcommand("again")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
 )
@@ -68,9 +72,9 @@ def main(arguments: list[str] | None = None) -> None:
     verb: Any = parse(arguments)
     try:
         with _sigterm_is_a_stop():
-            verb.run()
+            perform(verb)
     except SaltError as error:
-        say_error(str(error))
+        say_error(advice(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         say_error("stopped; nothing that was finished is lost, the same command goes on")
@@ -79,7 +83,25 @@ def main(arguments: list[str] | None = None) -> None:
 
 def parse(arguments: list[str] | None = None) -> Any:
     """The verb that the words stand for, not yet run."""
-    return tyro.cli(Verb, prog="saltwm", description=DESCRIPTION, args=arguments, config=READING)
+    words = in_todays_words(sys.argv[1:] if arguments is None else arguments)
+    return tyro.cli(Verb, prog="saltwm", description=DESCRIPTION, args=words, config=READING)
+
+
+OLD_WORDS = {
+    "collect": {"--variant paper": "--physics benchmark", "--variant": "--physics"},
+}
+"""Verb -> spellings of earlier versions, which still work, and today's."""
+
+
+def in_todays_words(words: list[str]) -> list[str]:
+    """The command in today's spelling."""
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    for old, new in OLD_WORDS.get(words[0] if words else "", {}).items():
+        length = len(old.split())
+        for place in range(len(words) - length, 0, -1):
+            if words[place : place + length] == old.split():
+                words[place : place + length] = new.split()
+    return words
 
 
 @contextlib.contextmanager

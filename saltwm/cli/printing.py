@@ -1,14 +1,16 @@
 """How verbs talk: results as aligned lines or JSON, the next command, errors as one line."""
 
-import dataclasses
 import json
-import shlex
 import sys
 import textwrap
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
+
+from saltwm.jobs.job import command_line, spell
+
+__all__ = ["announce", "command_line", "next_command", "print_results", "readable", "say", "say_error", "show", "spell"]
 
 T = TypeVar("T")
 Maybe = Annotated[T | None, tyro.conf.arg(help_behavior_hint="")]
@@ -38,11 +40,6 @@ def say(message: Any) -> None:
 def say_error(message: str) -> None:
     """One line to standard error."""
     print(f"saltwm: {message}", file=sys.stderr)
-
-
-def command_line(*words: object) -> str:
-    """The words as one line that a shell takes apart again as they are."""
-    return shlex.join(map(str, words))
 
 
 def next_command(command: str) -> None:
@@ -96,24 +93,6 @@ def readable(value: Any) -> str:
         parts = [readable(entry) for entry in value]
         return "\n".join(parts) if any(isinstance(entry, dict) for entry in value) else " ".join(parts)
     return str(value)
-
-
-def spell(verb: Any) -> str:
-    """The command line that a verb stands for, options at their defaults left out."""
-    words: list[object] = ["saltwm", type(verb).__name__.lower()]
-    for field in dataclasses.fields(verb):
-        value = getattr(verb, field.name)
-        values = value if isinstance(value, tuple) else (value,)
-        name = field.name.rstrip("_").replace("_", "-")
-        if tyro.conf.Positional in getattr(field.type, "__metadata__", ()):
-            words += values
-        elif value == field.default:
-            continue
-        elif isinstance(value, bool):
-            words.append(f"--{name}" if value else f"--no-{name}")
-        else:
-            words += [f"--{name}", *values]
-    return command_line(*words)
 
 
 def print_results(results: Path) -> None:

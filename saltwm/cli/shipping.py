@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import Maybe, command_line, next_command, say, show, spell
 from saltwm.disk import durable
 from saltwm.ground.config import ModelName, RunConfig, WorldSpec
 from saltwm.ground.errors import UsageError
+from saltwm.jobs.collect import Collect
+from saltwm.jobs.data import made
 
 if TYPE_CHECKING:
     from saltwm.disk.records import Cell
@@ -230,7 +231,6 @@ def _making(checkpoint: Path) -> list[str]:
     """What makes a shipped checkpoint and the held-out data beside it again: collect, train, ship, collect."""
     from saltwm.disk.checkpoint import read_info
     from saltwm.disk.dataset import Dataset
-    from saltwm.disk.dataset_writer import resume_command
     from saltwm.jobs.ship import read_shipment
 
     info, shipment = read_info(checkpoint), read_shipment(checkpoint)
@@ -239,11 +239,11 @@ def _making(checkpoint: Path) -> list[str]:
     held_out = checkpoint.parent / f"{environment}-data"
     learnt = spelled_training(info.run, data, run)
     return [
-        *([resume_command(data, shipment.data)] if shipment.data else []),
+        *([spell(made(shipment.data, data))] if shipment.data else []),
         spell(learnt) if learnt else "# trained with values that no option of saltwm train has; see checkpoint.json",
         spell(Ship(run, SHIPPED / checkpoint.name, shipment.precision)),
         *(
-            [resume_command(SHIPPED / held_out.name, Dataset.open(held_out, verify="sizes").recipe)]
+            [spell(made(Dataset.open(held_out, verify="sizes").recipe, SHIPPED / held_out.name))]
             if held_out.is_dir()
             else []
         ),

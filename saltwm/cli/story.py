@@ -12,15 +12,16 @@ from typing import Any, Literal
 import tyro
 
 from saltwm.cli.acting import DEFAULT_PROTOCOLS, DEFAULT_SEEDS, Anatomy, Decode, Diagnose, Report, Suite
-from saltwm.cli.data import Collect
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import announce, next_command, print_results, say, spell
 from saltwm.cli.results import Results
+from saltwm.cli.telling import perform
 from saltwm.disk import durable
 from saltwm.disk.records import Stage, read_stages
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import ModelName
 from saltwm.ground.strict_json import to_plain
+from saltwm.jobs.collect import Collect
 
 PICTURES = 3
 """Episodes filmed per evaluation: a row of the report."""
@@ -46,10 +47,10 @@ class Reproduce:
             for verb in self.verbs(environment):
                 announce(spell(verb))
                 with timed(self.results, environment, spell(verb)):
-                    verb.run()
+                    perform(verb)
         for verb in self.closing():
             announce(spell(verb))
-            verb.run()
+            perform(verb)
         print_results(self.results)
         next_command(f"open {self.out / 'report' / 'index.html'} in a browser")
 

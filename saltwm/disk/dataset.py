@@ -264,7 +264,7 @@ def _read_root(path: Path) -> _Attributes:
     """The attributes, if the dataset is complete and the root file is byte for byte as it was written."""
     file = path / layout.ROOT_FILE
     if not path.is_dir():
-        raise UsageError(f"{path}: no such dataset; make one with: saltwm collect ENV --episodes N --out {path}")
+        raise UsageError(f"{path}: no such dataset", remedy="collect", path=path)
     if not file.exists():
         raise _incomplete(path)
     root = durable.read_json(file)
@@ -296,11 +296,11 @@ def _check_recipe(path: Path, attributes: _Attributes) -> None:
 def _incomplete(path: Path) -> DamagedError | UsageError:
     if not (path / layout.RECIPE_FILE).exists():
         lacking = f"it has neither {layout.ROOT_FILE} nor {layout.RECIPE_FILE}"
-        return UsageError(f"{path}: not a dataset: {lacking}; saltwm collect and saltwm data import make one")
+        return UsageError(f"{path}: not a dataset: {lacking}", remedy="make a dataset")
     recipe = read_config(Recipe, path / layout.RECIPE_FILE)
     missing = len(parts.missing_parts(path, recipe))
-    command = parts.resume_command(path, recipe)
-    return DamagedError(f"{path}: incomplete, {missing} of {recipe.parts} parts are missing; finish it with: {command}")
+    message = f"{path}: incomplete, {missing} of {recipe.parts} parts are missing"
+    return DamagedError(message, remedy="finish", path=path)
 
 
 def _check_entries(path: Path, recipe: Recipe) -> None:

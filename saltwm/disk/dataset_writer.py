@@ -2,8 +2,8 @@
 
 import contextlib
 import re
-import shlex
 from collections.abc import Iterable, Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from saltwm.disk import durable, layout
 from saltwm.disk.arrays import create_array, read_table, write_table
-from saltwm.disk.durable import read_config, write_config
+from saltwm.disk.claim import claim
+from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Episode, Recipe, part_path
-from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.errors import UsageError
 from saltwm.ground.strict_json import to_plain
 
 _PACKAGES = ("saltwm", "numpy", "tensorstore", "gymnasium", "pymunk", "mujoco", "dm_control", "ogbench")
@@ -24,18 +25,10 @@ _PACKAGES = ("saltwm", "numpy", "tensorstore", "gymnasium", "pymunk", "mujoco", 
 def start(path: Path, recipe: Recipe) -> None:
     """Write the recipe, or check that it is the one begun here; MismatchError names each differing field."""
     file = path / layout.RECIPE_FILE
-    if not file.exists():
-        strangers = sorted(entry.name for entry in path.iterdir() if entry.name != layout.LOCK_FILE)
-        if strangers:
-            raise UsageError(f"{path}: not empty (it holds {strangers[0]}); choose another directory")
-        write_config(file, recipe)
-        return
-    begun = read_config(Recipe, file)
-    differing = _differences(to_plain(begun), to_plain(recipe))
-    if differing:
-        raise MismatchError(
-            f"{path}: begun with other options ({'; '.join(differing)}); use those or another directory"
-        )
+    strangers = sorted(entry.name for entry in path.iterdir() if entry.name != layout.LOCK_FILE)
+    if strangers and not file.exists():
+        raise UsageError(f"{path}: not empty (it holds {strangers[0]}); choose another directory")
+    claim(file, recipe, partial(read_config, Recipe))
 
 
 def missing_parts(path: Path, recipe: Recipe) -> list[int]:
@@ -83,21 +76,6 @@ def finish(path: Path, recipe: Recipe) -> None:
     }
     attributes["sha256"] = durable.sha256_json(attributes)
     durable.write_json(path / layout.ROOT_FILE, layout.group_metadata(attributes))
-
-
-def resume_command(path: Path, recipe: Recipe) -> str:
-    """The command that finishes this dataset."""
-    world, source = recipe.world, recipe.source
-    words: list[object]
-    if source["kind"] == "import":
-        words = ["saltwm", "data", "import", source["file"], "--env", world.environment]
-        words += ["--image-size", world.image_size, "--episodes", recipe.episodes, "--out", path]
-    else:
-        words = ["saltwm", "collect", world.environment, "--episodes", recipe.episodes, "--seed", source["seed"]]
-        words += ["--policy", source["policy"], "--variant", recipe.variant, "--image-size", world.image_size]
-        words += ["--render", world.render, "--frame-every", recipe.frame_every, "--out", path]
-        words += ["--held-out"] if recipe.is_held_out else []
-    return shlex.join(str(word) for word in words)
 
 
 def package_versions() -> dict[str, str]:
@@ -159,15 +137,3 @@ def _system_errors() -> Iterator[None]:
         if code is None:
             raise
         raise OSError(int(code[1]), str(error)) from error
-
-
-def _differences(begun: dict[str, Any], wanted: dict[str, Any], place: str = "") -> list[str]:
-    """'episodes: 200 there, 300 here' for each differing field, nested ones with their path."""
-    found = []
-    for key in sorted(set(begun) | set(wanted)):
-        there, here = begun.get(key), wanted.get(key)
-        if isinstance(there, dict) and isinstance(here, dict):
-            found += _differences(there, here, f"{place}{key}.")
-        elif there != here:
-            found.append(f"{place}{key}: {there!r} there, {here!r} here")
-    return found

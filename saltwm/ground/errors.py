@@ -7,9 +7,18 @@ from pathlib import Path
 
 
 class SaltError(Exception):
-    """An error that a user can act on; the command line prints its message without a traceback."""
+    """An error that a user can act on; the command line prints its message without a traceback.
+
+    `remedy` says in a word what would help, such as `finish` or `make a dataset`, at `path`: the command line has the
+    command for it.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, *, remedy: str | None = None, path: Path | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        self.path = path
 
 
 class UsageError(SaltError):

@@ -9,6 +9,7 @@ import functools
 import json
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, cast, get_args
 
@@ -52,8 +53,19 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def to_plain(value: Any) -> Any:
-    """A dataclass as plain JSON data."""
-    return dataclasses.asdict(value)
+    """Dataclasses, tuples and paths as plain JSON data."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        there = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if not _is_left_out(f, value)}
+        return {name: to_plain(entry) for name, entry in there.items()}
+    if isinstance(value, dict):
+        return {key: to_plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(entry) for entry in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _is_left_out(field: "dataclasses.Field[Any]", value: Any) -> bool:
+    return "if_set" in field.metadata and getattr(value, field.name) is None
 
 
 def from_plain(kind: type[T], value: Any, where: str) -> T:

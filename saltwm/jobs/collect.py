@@ -2,81 +2,144 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
 
-import numpy as np
-
-from saltwm.disk import dataset_writer as parts
 from saltwm.disk import durable
-from saltwm.disk.dataset import Dataset
-from saltwm.disk.layout import HELD_OUT, ROOT_FILE, Episode, Recipe
-from saltwm.envs import env_class, make_env
-from saltwm.envs.base import Action, PlanningEnv
-from saltwm.ground import rng
 from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import RenderQuality, Variant
 from saltwm.ground.errors import SaltError, Stopped
-from saltwm.ground.progress import progress
-from saltwm.processes.pool import Report, Work, Workers
-from saltwm.processes.stopping import stop_signal
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, spell
+
+if TYPE_CHECKING:
+    from saltwm.disk.dataset import Dataset
+    from saltwm.disk.layout import Episode, Recipe
+    from saltwm.envs.base import Action, PlanningEnv
+    from saltwm.processes.pool import Report, Work
 
 PART_STEPS = 4000
 """Steps in a part, about: small enough to lose little to an interruption, large enough for few files."""
+Physics = Literal["clean", "benchmark"]
+IN_FILES: dict[Physics, Variant] = {"clean": "clean", "benchmark": "paper"}
+"""Each physics by the name that datasets have for it."""
 
 
-def collect(
-    env_name: str,
-    path: Path | str,
-    episodes: int,
-    *,
-    seed: int = 0,
-    policy: str | None = None,
-    variant: Variant = "clean",
-    image_size: int = 64,
-    render: RenderQuality = "fast",
-    frame_every: int = 1,
-    held_out: bool = False,
-    workers: int = 2,
-    episodes_per_part: int | None = None,
-) -> Dataset:
-    """Collect episodes into `path`, or go on where an interrupted collection stopped; the bytes are the same.
+@dataclass(frozen=True)
+class Collect(Job):
+    """Collect episodes of an environment into a dataset; an interrupted collection goes on to the same bytes."""
 
-    `policy` defaults to the environment's own collecting policy. `held_out` makes a dataset for evaluation alone.
-    """
-    path = Path(path)
-    cls = env_class(env_name)
-    policy = cls.policies[0] if policy is None else policy
-    one_of(f"{env_name} policy", policy, cls.policies)
-    numbers = {"episodes": episodes, "image_size": image_size, "frame_every": frame_every, "workers": workers}
-    for name, value in numbers.items():
-        at_least(name, value)
-    env = make_env(env_name, variant=variant, image_size=image_size, render_quality=render)
-    recipe = Recipe(
-        world=env.world,
-        variant=variant,
-        state_dim=env.state_dim,
-        episodes=episodes,
-        frame_every=frame_every,
-        episodes_per_part=episodes_per_part or max(1, PART_STEPS // env.max_episode_steps),
-        source={"kind": "collect", "policy": policy, "seed": seed, **(HELD_OUT if held_out else {})},
-    )
-    env.close()
-    with durable.only_writer(path, "collect"):
-        parts.start(path, recipe)
-        if not (path / ROOT_FILE).exists():
-            _collect_missing(path, recipe, workers)
-            parts.finish(path, recipe)
-    return Dataset.open(path)
+    VERB = "collect"
+
+    environment: Positional[str]
+    """two-room, push-t, reacher, cube or cube-double."""
+    out: Aside[Path]
+    """Dataset directory."""
+    episodes: int = 2000
+    """Episodes to collect."""
+    policy: Maybe[str] = None
+    """How to act; by default expert (two-room), pusher (push-t), random (reacher), oracle (cube, cube-double)."""
+    seed: int = 0
+    """Episode i is a function of (seed, i)."""
+    physics: Physics = "clean"
+    """clean, or benchmark for the public benchmark's."""
+    image_size: int = 64
+    """Height and width of a frame in pixels."""
+    render: RenderQuality = "fast"
+    """full looks like the benchmark; fast has no shadows, reflections and multisampling; soft is fast without jags."""
+    frame_every: int = 1
+    """Keep every n-th frame; 5 keeps just those that windows at the frameskip use."""
+    held_out: bool = False
+    """Every episode is for evaluation: train refuses the dataset, and tasks may come from all of it."""
+    episodes_per_part: Maybe[int] = None
+    """Episodes that are written at a time; by default as many as have about 4000 steps."""
+    workers: Aside[int] = 2
+    """Processes."""
+    json: AsJson = False
+
+    def run(self) -> "Dataset":
+        """Collect what is missing; the dataset."""
+        from saltwm.disk import dataset_writer as parts
+        from saltwm.disk.dataset import Dataset
+        from saltwm.disk.layout import ROOT_FILE
+
+        recipe = self.recipe()
+        with durable.only_writer(self.out, "collect"):
+            parts.start(self.out, recipe)
+            if not (self.out / ROOT_FILE).exists():
+                _collect_missing(self.out, recipe, self.workers)
+                parts.finish(self.out, recipe)
+        return Dataset.open(self.out)
+
+    def recipe(self) -> "Recipe":
+        """What the dataset's files say of this job."""
+        from saltwm.disk.layout import HELD_OUT, Recipe
+        from saltwm.envs import env_class, make_env
+
+        cls, variant = env_class(self.environment), IN_FILES[self.physics]
+        policy = cls.policies[0] if self.policy is None else self.policy
+        one_of(f"{self.environment} policy", policy, cls.policies)
+        for name in ("episodes", "image_size", "frame_every", "workers"):
+            at_least(name, getattr(self, name))
+        env = make_env(self.environment, variant=variant, image_size=self.image_size, render_quality=self.render)
+        with contextlib.closing(env):
+            return Recipe(
+                world=env.world,
+                variant=variant,
+                state_dim=env.state_dim,
+                episodes=self.episodes,
+                frame_every=self.frame_every,
+                episodes_per_part=self.episodes_per_part or _usual_part(env.max_episode_steps),
+                source={
+                    "kind": "collect",
+                    "policy": policy,
+                    "seed": self.seed,
+                    **(HELD_OUT if self.held_out else {}),
+                },
+            )
+
+    @classmethod
+    def of(cls, recipe: "Recipe", out: Path) -> Self:
+        """The job that makes the dataset of a recipe."""
+        from saltwm.envs import env_class
+
+        world, source = recipe.world, recipe.source
+        env, policy = env_class(world.environment), str(source["policy"])
+        usual = recipe.episodes_per_part == _usual_part(env.max_episode_steps)
+        return cls(
+            world.environment,
+            out,
+            recipe.episodes,
+            policy=None if policy == env.policies[0] else policy,
+            seed=int(source["seed"]),
+            physics=next(word for word, name in IN_FILES.items() if name == recipe.variant),
+            image_size=world.image_size,
+            render=world.render,
+            frame_every=recipe.frame_every,
+            held_out=recipe.is_held_out,
+            episodes_per_part=None if usual else recipe.episodes_per_part,
+        )
 
 
-def collect_episode(env: PlanningEnv, recipe: Recipe, index: int) -> Episode:
+def _usual_part(episode_steps: int) -> int:
+    """Episodes in a part unless it is said otherwise."""
+    return max(1, PART_STEPS // episode_steps)
+
+
+def collect_episode(env: "PlanningEnv", recipe: "Recipe", index: int) -> "Episode":
     """Episode `index` of the recipe; depends on nothing else."""
+    import numpy as np
+
+    from saltwm.disk.layout import Episode
+    from saltwm.ground import rng
+
     seed = int(recipe.source["seed"])
     # Streams of their own, so that held-out episodes repeat no training episode, whatever the two seeds are.
     whose = "held-out " if recipe.is_held_out else ""
     env.reset(seed=rng.derive(seed, f"{whose}episode", index))
     act = env.policy(str(recipe.source["policy"]), rng.stream(seed, f"{whose}policy", index))
-    states, actions, reached = [env.state()], list[Action](), False
+    states, reached = [env.state()], False
+    actions: list[Action] = []
     while len(actions) < env.max_episode_steps and not (reached and env.ends_at_goal):
         action = act()
         state, _, reached, _, _ = env.step(action)
@@ -88,17 +151,18 @@ def collect_episode(env: PlanningEnv, recipe: Recipe, index: int) -> Episode:
     return Episode(frames, np.stack(actions), every_state)
 
 
-# --- the processes --------------------------------------------------------------------------------------------------
-
-
-def _collect_missing(path: Path, recipe: Recipe, workers: int) -> None:
+def _collect_missing(path: Path, recipe: "Recipe", workers: int) -> None:
     """Hand the missing parts to worker processes, one at a time each, until all are written."""
+    from saltwm.disk import dataset_writer as parts
+    from saltwm.ground.progress import progress
+    from saltwm.processes.pool import Workers
+    from saltwm.processes.stopping import stop_signal
+
     todo = parts.missing_parts(path, recipe)[::-1]
     done = recipe.episodes - sum(len(recipe.part_episodes(part)) for part in todo)
-    title = f"collect {recipe.world.environment}"
     with (
         stop_signal() as stopped_by,
-        progress(title, recipe.episodes, done) as advance,
+        progress(f"collect {recipe.world.environment}", recipe.episodes, done) as advance,
         _leftovers_removed(path),
         Workers(workers, _part_writer, path, recipe) as pool,
     ):
@@ -109,20 +173,21 @@ def _collect_missing(path: Path, recipe: Recipe, workers: int) -> None:
                 if event.kind == "part":
                     advance()
                 elif event.kind == "lost":
-                    raise SaltError(
-                        f"{path}: a worker process {event.why}; what is complete is kept, the same command goes on"
-                    )
+                    raise SaltError(f"{path}: a worker process {event.why}; what is complete is kept", remedy="go on")
             if stopped_by():
-                message = f"{path}: stopped; what is complete is kept. Go on with: {parts.resume_command(path, recipe)}"
+                message = f"{path}: stopped; what is complete is kept. Go on with: {spell(Collect.of(recipe, path))}"
                 raise Stopped(message, stopped_by())
 
 
-def _part_writer(path: Path, recipe: Recipe) -> Work:
+def _part_writer(path: Path, recipe: "Recipe") -> "Work":
     """In a worker: what writes one part of the dataset, and reports each of its episodes."""
+    from saltwm.disk import dataset_writer as parts
+    from saltwm.envs import make_env
+
     world = recipe.world
     env = make_env(world.environment, variant=recipe.variant, image_size=world.image_size, render_quality=world.render)
 
-    def episodes(part: int, report: Report) -> Iterator[Episode]:
+    def episodes(part: int, report: "Report") -> "Iterator[Episode]":
         for index in recipe.part_episodes(part):
             yield collect_episode(env, recipe, index)
             report()

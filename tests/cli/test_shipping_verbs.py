@@ -9,13 +9,13 @@ import pytest
 
 from saltwm.cli import main
 from saltwm.disk.checkpoint import load
-from saltwm.jobs.collect import collect
+from saltwm.jobs.collect import Collect
 
 
 @pytest.fixture(scope="module")
 def shelf(run, tmp_path_factory):
     directory = tmp_path_factory.mktemp("shelf")
-    collect("two-room", directory / "two-room-data", 20, image_size=16, frame_every=5, held_out=True, workers=1)
+    Collect("two-room", directory / "two-room-data", 20, image_size=16, frame_every=5, held_out=True, workers=1).run()
     main(["ship", str(run), "--out", str(directory / "two-room-salt"), "--json"])
     return directory
 
@@ -123,7 +123,7 @@ def test_a_card_gets_the_rates_of_what_was_evaluated_and_the_commands_that_repea
     main(["card", shipped, "--results", results])
     card = (shelf / "two-room-salt" / "README.md").read_text()
     assert "| paper, H=5 | CEM |" in card
-    assert "saltwm collect two-room --episodes 60" in card
+    assert "saltwm collect two-room --out data/two-room --episodes 60" in card
     assert "saltwm ship runs/two-room-salt --out checkpoints/two-room-salt\n" in card
     (held_out,) = [line for line in card.splitlines() if line.endswith("--out checkpoints/two-room-data --held-out")]
     assert held_out.startswith("saltwm collect two-room --episodes 20 ")

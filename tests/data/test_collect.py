@@ -1,14 +1,20 @@
 """Collection: episodes are functions of (seed, index), whoever makes them and in whatever order."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from saltwm.cli import main, parse
 from saltwm.disk import durable
+from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Recipe, check_episode
 from saltwm.envs import ENVIRONMENTS, env_class, make_env
 from saltwm.ground.errors import LockedError, MismatchError, SaltError, UsageError
 from saltwm.jobs import collect as collecting
-from saltwm.jobs.collect import collect, collect_episode
+from saltwm.jobs.collect import Collect, collect_episode
+from saltwm.jobs.data import maker
+from saltwm.jobs.job import spell
 
 OPTIONS = {"episodes": 7, "image_size": 16, "episodes_per_part": 2, "seed": 5}
 
@@ -19,7 +25,7 @@ def content(path):
 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory):
-    return collect("two-room", tmp_path_factory.mktemp("collect") / "data", workers=2, **OPTIONS)
+    return Collect("two-room", tmp_path_factory.mktemp("collect") / "data", workers=2, **OPTIONS).run()
 
 
 def test_the_stored_episodes_are_those_of_the_environment(collected):
@@ -42,12 +48,12 @@ def test_a_frame_is_the_picture_of_its_state_and_actions_lead_from_state_to_stat
 
 
 def test_the_number_of_workers_changes_no_byte(collected, tmp_path):
-    alone = collect("two-room", tmp_path / "data", workers=1, **OPTIONS)
+    alone = Collect("two-room", tmp_path / "data", workers=1, **OPTIONS).run()
     assert content(alone.path) == content(collected.path)
 
 
 def test_sparse_frames_are_every_nth_of_the_dense_ones(collected, tmp_path):
-    sparse = collect("two-room", tmp_path / "data", workers=1, frame_every=5, **OPTIONS)
+    sparse = Collect("two-room", tmp_path / "data", workers=1, frame_every=5, **OPTIONS).run()
     for index in range(3):
         assert np.array_equal(sparse.states(index), collected.states(index))
         steps = np.arange(0, sparse.lengths[index] + 1, 5)
@@ -57,21 +63,21 @@ def test_sparse_frames_are_every_nth_of_the_dense_ones(collected, tmp_path):
 
 def test_a_finished_collection_is_opened_not_made_again(collected):
     before = content(collected.path)
-    again = collect("two-room", collected.path, workers=2, **OPTIONS)
+    again = Collect("two-room", collected.path, workers=2, **OPTIONS).run()
     assert again.sha256 == collected.sha256
     assert content(collected.path) == before
 
 
 def test_other_options_in_the_same_place_are_refused(collected):
-    with pytest.raises(MismatchError, match=r"source.seed: 5 there, 6 here"):
-        collect("two-room", collected.path, **{**OPTIONS, "seed": 6})
-    with pytest.raises(MismatchError, match=r"variant: 'clean' there, 'paper' here"):
-        collect("two-room", collected.path, variant="paper", **OPTIONS)
+    with pytest.raises(MismatchError, match=r"source.seed: expected 6, found 5"):
+        Collect("two-room", collected.path, **{**OPTIONS, "seed": 6}).run()
+    with pytest.raises(MismatchError, match=r"variant: expected 'paper', found 'clean'"):
+        Collect("two-room", collected.path, physics="benchmark", **OPTIONS).run()
 
 
 def test_a_second_collector_is_refused_naming_the_first(tmp_path):
     with durable.only_writer(tmp_path, "collect"), pytest.raises(LockedError, match="saltwm collect"):
-        collect("two-room", tmp_path, **OPTIONS)
+        Collect("two-room", tmp_path, **OPTIONS).run()
 
 
 @pytest.mark.parametrize(
@@ -86,20 +92,32 @@ def test_a_second_collector_is_refused_naming_the_first(tmp_path):
 )
 def test_impossible_requests_are_refused_before_anything_is_written(tmp_path, changes, message):
     with pytest.raises(UsageError, match=message):
-        collect("two-room", tmp_path / "data", **{**OPTIONS, **changes})
+        Collect("two-room", tmp_path / "data", **{**OPTIONS, **changes}).run()
     assert not (tmp_path / "data").exists()
     with pytest.raises(UsageError, match="did you mean 'two-room'"):
-        collect("two-rom", tmp_path / "data", 1)
+        Collect("two-rom", tmp_path / "data", 1).run()
 
 
-def test_the_command_that_resumes_names_every_option(collected):
-    from saltwm.disk.dataset_writer import resume_command
-
-    command = resume_command(collected.path, collected.recipe)
-    assert command == (
-        "saltwm collect two-room --episodes 7 --seed 5 --policy expert --variant clean --image-size 16 "
-        f"--render fast --frame-every 1 --out {collected.path}"
+def test_a_dataset_s_file_is_its_command(collected):
+    job = maker(collected.path)
+    words = (
+        f"saltwm collect two-room --out {collected.path} --episodes 7 --seed 5 --image-size 16 --episodes-per-part 2"
     )
+    assert spell(job) == words
+    assert parse(words.split()[1:]) == job
+    assert job.recipe() == collected.recipe
+
+
+def test_again_repeats_a_dataset_byte_for_byte(collected, tmp_path):
+    main(["again", str(collected.path), "--out", str(tmp_path / "data")])
+    assert content(tmp_path / "data") == content(collected.path)
+
+
+@pytest.mark.parametrize("shipped", ["two-room", "reacher", "push-t", "cube"])
+def test_the_job_of_a_shipped_dataset_gives_its_recipe(shipped):
+    path = Path(__file__).parents[2] / "checkpoints" / f"{shipped}-data"
+    recipe = read_config(Recipe, path / "collection.json")
+    assert maker(path).recipe() == recipe
 
 
 def test_an_error_in_a_worker_arrives_with_its_kind_and_message(tmp_path):
@@ -113,7 +131,7 @@ def test_a_bug_in_a_worker_is_reported_as_its_death(tmp_path, capfd):
     recipe = Recipe(
         make_env("two-room").world, "clean", 2, 4, 1, 2, {"kind": "collect", "policy": "expert", "seed": "x"}
     )
-    with pytest.raises(SaltError, match=r"a worker process died \(exit code 1\); .* the same command goes on"):
+    with pytest.raises(SaltError, match=r"a worker process died \(exit code 1\); what is complete is kept"):
         collecting._collect_missing(tmp_path, recipe, workers=1)
     assert "invalid literal" in capfd.readouterr().err
 

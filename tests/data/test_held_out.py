@@ -6,15 +6,15 @@ import pytest
 from saltwm.data.windows import Windows, held_out_episodes
 from saltwm.diagnostics.probe import probe
 from saltwm.disk.checkpoint import load
-from saltwm.disk.dataset_writer import resume_command
 from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Recipe
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.tasks import choose_tasks
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.collect import collect
+from saltwm.jobs.collect import Collect
 from saltwm.jobs.diagnose import encode_trajectories
 from saltwm.jobs.inspection import info
+from saltwm.jobs.job import spell
 from saltwm.train import train
 
 
@@ -22,7 +22,7 @@ from saltwm.train import train
 def held_out(tmp_path_factory):
     """As many episodes as the shared dataset has, and of the same seed."""
     path = tmp_path_factory.mktemp("held-out") / "data"
-    return collect("two-room", path, 60, image_size=16, frame_every=5, held_out=True, workers=1)
+    return Collect("two-room", path, 60, image_size=16, frame_every=5, held_out=True, workers=1).run()
 
 
 def test_no_episode_repeats_a_training_episode_even_with_the_same_seed(held_out, dataset):
@@ -38,7 +38,7 @@ def test_every_episode_is_held_out_and_of_other_datasets_the_share_that_training
 def test_the_mark_is_shown_and_is_part_of_the_command_that_finishes_the_collection(held_out, dataset):
     assert (info(held_out).held_out, info(dataset).held_out) == (True, False)
     recipe = read_config(Recipe, held_out.path / "collection.json")
-    assert resume_command(held_out.path, recipe).endswith("--held-out")
+    assert spell(Collect.of(recipe, held_out.path)).endswith("--held-out")
 
 
 def test_training_refuses_it_and_leaves_nothing_behind(held_out, tiny, tmp_path):

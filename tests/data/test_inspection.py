@@ -11,13 +11,15 @@ from saltwm.disk import dataset_writer as parts
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.layout import Episode
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.collect import collect
+from saltwm.jobs.collect import Collect
 from saltwm.jobs.inspection import info, plot_stats, preview, stats
 
 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory):
-    return collect("two-room", tmp_path_factory.mktemp("inspect") / "data", 8, image_size=16, workers=1, frame_every=5)
+    return Collect(
+        "two-room", tmp_path_factory.mktemp("inspect") / "data", 8, image_size=16, workers=1, frame_every=5
+    ).run()
 
 
 def straight_walk(tmp_path, speed):

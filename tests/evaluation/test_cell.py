@@ -348,9 +348,9 @@ def write_run(path, world, dataset_sha256, train, source=None):
 
 
 def test_a_checkpoint_of_another_world_is_refused(run, dataset, tmp_path):
-    from saltwm.jobs.collect import collect
+    from saltwm.jobs.collect import Collect
 
-    other = collect("two-room", tmp_path / "data", 20, image_size=24, frame_every=5, workers=1)
+    other = Collect("two-room", tmp_path / "data", 20, image_size=24, frame_every=5, workers=1).run()
     with pytest.raises(MismatchError, match="image_size: expected 16, found 24"):
         evaluate_run(request(run), other, tmp_path / "results")
 

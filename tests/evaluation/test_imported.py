@@ -10,7 +10,7 @@ from saltwm.disk.records import read_tasks
 from saltwm.ground.errors import MismatchError
 from saltwm.interop.hdf5 import export_hdf5, import_hdf5
 from saltwm.jobs.chunks import surroundings
-from saltwm.jobs.collect import collect
+from saltwm.jobs.collect import Collect
 from saltwm.jobs.evaluate import Request, evaluate_policy, make_job
 from saltwm.planning.policy import Decision
 
@@ -32,7 +32,7 @@ class Watcher:
 def imported(tmp_path_factory):
     """Two-Room as another renderer drew it: its colours are ours, inverted."""
     folder = tmp_path_factory.mktemp("imported")
-    ours = collect("two-room", folder / "ours", 6, image_size=16, workers=1, episodes_per_part=6)
+    ours = Collect("two-room", folder / "ours", 6, image_size=16, workers=1, episodes_per_part=6).run()
     export_hdf5(ours, folder / "file.h5")
     with h5py.File(folder / "file.h5", "r+") as file:
         file["pixels"][...] = 255 - file["pixels"][...]

@@ -87,8 +87,8 @@ def test_a_place_that_another_model_has_taken_is_found_before_anything_runs(fini
 
 
 def test_a_run_without_a_dataset_of_its_world_is_refused(dataset, run, tmp_path):
-    from saltwm.jobs.collect import collect
+    from saltwm.jobs.collect import Collect
 
-    larger = collect("two-room", tmp_path / "data", 20, image_size=24, frame_every=5, workers=1)
+    larger = Collect("two-room", tmp_path / "data", 20, image_size=24, frame_every=5, workers=1).run()
     with pytest.raises(MismatchError, match=r"no dataset given with --data.*image_size: expected 16, found 24"):
         run_suite(Suite((run,), ("paper",), tasks=3), [larger], tmp_path / "results")

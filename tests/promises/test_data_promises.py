@@ -16,16 +16,16 @@ from saltwm.data.windows import Windows
 from saltwm.disk import durable
 from saltwm.disk.dataset import Dataset
 from saltwm.ground.errors import DamagedError, SaltError
-from saltwm.jobs.collect import collect
+from saltwm.jobs.collect import Collect
 
 PROGRAM = """
 import sys
-from saltwm.jobs.collect import collect
+from saltwm.jobs.collect import Collect
 from saltwm.ground.errors import SaltError
 if __name__ == "__main__":
     try:
         path, episodes, per_part, name = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-        collect(name, path, episodes, image_size=16, frame_every=5, episodes_per_part=per_part, workers=2)
+        Collect(name, path, episodes, image_size=16, frame_every=5, episodes_per_part=per_part, workers=2).run()
     except SaltError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
@@ -94,7 +94,7 @@ def test_p04_a_killed_collection_ends_with_the_same_bytes_as_an_undisturbed_one(
     per_part = 4 if episodes > 10 else 2
     kill_often(program, tmp_path / "killed", episodes, per_part, kills, name, seconds)
     options = {"image_size": 16, "frame_every": 5, "episodes_per_part": per_part, "workers": 1}
-    calm = collect(name, tmp_path / "calm", episodes, **options)
+    calm = Collect(name, tmp_path / "calm", episodes, **options).run()
     assert content(tmp_path / "killed") == content(calm.path)
     assert len(Dataset.open(tmp_path / "killed")) == episodes
 
@@ -135,7 +135,7 @@ def test_a_dead_worker_is_an_error_that_says_so(tmp_path, program):
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
     path = tmp_path_factory.mktemp("sound") / "data"
-    return collect("two-room", path, 6, image_size=16, episodes_per_part=2, workers=1)
+    return Collect("two-room", path, 6, image_size=16, episodes_per_part=2, workers=1).run()
 
 
 def files_of(path):

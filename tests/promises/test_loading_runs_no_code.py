@@ -16,7 +16,7 @@ from saltwm.disk.records import read_cell
 from saltwm.evaluation.tasks import read_tasks
 from saltwm.ground.errors import DamagedError, SaltError
 from saltwm.interop.weights.public import import_weights
-from saltwm.jobs.collect import collect
+from saltwm.jobs.collect import Collect
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def originals(tmp_path_factory):
     """A run and a dataset to alter copies of."""
     folder = tmp_path_factory.mktemp("originals")
     write_run(folder / "run")
-    collect("two-room", folder / "data", 2, image_size=28, workers=1)
+    Collect("two-room", folder / "data", 2, image_size=28, workers=1).run()
     return folder
 
 

@@ -1,0 +1,131 @@
+"""What each verb tells when its job is done, what to run next, and which command helps after an error."""
+
+import dataclasses
+import functools
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from saltwm.cli.printing import RESULTS, announce, next_command, readable, say, show
+from saltwm.ground.errors import SaltError
+from saltwm.jobs.again import Again
+from saltwm.jobs.collect import Collect
+from saltwm.jobs.data import Data, DataExport, DataImport, DataPreview, DataStats, DataVerify
+from saltwm.jobs.job import Job, command_line, spell
+
+if TYPE_CHECKING:
+    from saltwm.disk.dataset import Dataset
+    from saltwm.jobs.inspection import DatasetStats
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is printed of a result."""
+
+    told: Any
+    """For a person: a dict becomes aligned lines, anything else is for rich."""
+    next_is: str | None = None
+    plain: Any = None
+    """For a machine; the dict itself if it is none."""
+
+
+def perform(job: Any) -> None:
+    """Do a job and print what came of it."""
+    if isinstance(job, Data):
+        perform(job.job)
+    elif isinstance(job, Again):
+        announce(spell(job.job()))
+        perform(job.job())
+    elif isinstance(job, Job):
+        result = job.run()
+        _print(tell(job, result), getattr(job, "json", False))
+    else:
+        job.run()
+
+
+def _print(result: Told, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result.told if result.plain is None else result.plain))
+    elif isinstance(result.told, dict):
+        show(False, result.told, result.next_is)
+    else:
+        say(result.told)
+        if result.next_is:
+            next_command(result.next_is)
+
+
+REMEDIES = {
+    "collect": "make one with: saltwm collect ENV --episodes N --out {path}",
+    "make a dataset": "saltwm collect and saltwm data import make one",
+    "go on": "the same command goes on",
+    "finish": "finish it with: saltwm again {path}",
+}
+"""Remedy of an error -> the command."""
+
+
+def advice(error: SaltError) -> str:
+    """The error's message, with the command that helps where there is one."""
+    if error.remedy is None:
+        return str(error)
+    return f"{error}; {REMEDIES[error.remedy].format(path=command_line(error.path))}"
+
+
+@functools.singledispatch
+def tell(job: Job, result: Any) -> Told:
+    """What is printed of a job's result; without a function of its own, the fields of the result."""
+    return Told(dataclasses.asdict(result))
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+@tell.register(Collect)
+def _collected(job: Collect, dataset: "Dataset") -> Told:
+    run = f"runs/{job.environment}-salt"
+    if job.held_out:
+        then = command_line("saltwm", "evaluate", run, "--data", job.out, "--protocol", "clean", "--out", RESULTS)
+    else:
+        then = command_line("saltwm", "train", job.out, "--preset", "quick", "--out", run)
+    actions = int(dataset.lengths.sum())
+    return Told(
+        {"dataset": str(job.out), "episodes": len(dataset.lengths), "actions": actions, "sha256": dataset.sha256}, then
+    )
+
+
+@tell.register(DataVerify)
+def _verified(job: DataVerify, dataset: "Dataset") -> Told:
+    return Told({"dataset": str(job.dataset), "sha256": dataset.sha256, "verdict": "whole"})
+
+
+@tell.register(DataImport)
+def _imported(job: DataImport, dataset: "Dataset") -> Told:
+    summary = {"dataset": str(job.out), "episodes": len(dataset.lengths), "sha256": dataset.sha256}
+    return Told(summary, spell(DataPreview(job.out)))
+
+
+@tell.register(DataExport)
+def _exported(job: DataExport, result: None) -> Told:
+    return Told({"file": str(job.out), "bytes": job.out.stat().st_size})
+
+
+@tell.register(DataStats)
+def _measured(job: DataStats, found: "DatasetStats") -> Told:
+    from saltwm.jobs.inspection import QUANTILES
+
+    quantiles = ", ".join(f"{100 * q:g}" for q in QUANTILES)
+    words = {
+        "episodes": found.episodes,
+        "pairs": f"{found.pairs} of a state and the one {found.offset_steps} steps later; five numbers are their "
+        f"{quantiles} % quantiles",
+        "already solved": f"{found.solved_share:.1%}",
+        "distance": f"{readable(found.distance)} success radii",
+        **{
+            field.name: f"moves {readable(field.motion)} {field.unit}; at all in "
+            f"{field.moving_share:.1%} of the steps; visits {field.coverage:.0%} of its range"
+            for field in found.fields
+        },
+        "actions": f"mean {readable(found.action_mean)}; std {readable(found.action_std)}; from "
+        f"{readable(found.action_min)} to {readable(found.action_max)}; {found.action_at_bound_share:.1%} at a bound",
+        "picture": str(job.out),
+    }
+    return Told(words, plain=dataclasses.asdict(found) | {"picture": str(job.out)})

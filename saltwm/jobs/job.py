@@ -1,0 +1,117 @@
+"""A job is a value, and its file is its command.
+
+A job is a frozen dataclass beside the function that does the work. Its fields are the flags, a docstring line each; its
+JSON is the file in the folder that it fills; `claim` says whether a folder is its own; `spell` prints its command.
+To add a verb, write such a class and add it to the table of the command line. To add an option, add a field.
+
+A job's module is imported for `saltwm --help`: numpy, torch and the simulators are imported inside the functions.
+"""
+
+import dataclasses
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+import tyro
+from tyro.conf import Positional
+
+from saltwm.disk import durable
+from saltwm.disk.claim import claim, require_own
+from saltwm.ground.errors import DamagedError
+from saltwm.ground.identity import Aside
+from saltwm.ground.strict_json import from_plain, to_plain
+
+__all__ = ["AsJson", "Aside", "Filed", "Job", "Maybe", "Positional", "claim", "command_line", "spell"]
+
+T = TypeVar("T")
+Maybe = Annotated[T | None, tyro.conf.arg(help_behavior_hint="")]
+"""An option without a default of its own: its help says what happens without it."""
+AsJson = Aside[Annotated[bool, tyro.conf.arg(help="Print the result as JSON.")]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Anything that the command line does: a value with a function."""
+
+    VERB: ClassVar[str]
+
+    def run(self) -> Any:
+        """Do it, and return what there is to tell; the command line prints that."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Filed(Job):
+    """A job that leaves its own JSON in the folder that it fills: every option, and the hashes of its inputs."""
+
+    FILE: ClassVar[str] = "job.json"
+    DEPTH: ClassVar[int] = 0
+    """Folders between `out` and the one with the file: OUT/evaluations/CELL is two below."""
+
+    inputs: Annotated[dict[str, str], tyro.conf.Suppress] = dataclasses.field(default_factory=dict, kw_only=True)
+    """Field -> SHA-256 of what its path leads to, once the job is begun: a path decides nothing, its content does."""
+
+    def claim(self, folder: Path) -> None:
+        """Take the folder for this job, or MismatchError that names each field in which the job there differs."""
+        claim(folder / self.FILE, self, self._read)
+
+    def require_own(self, folder: Path) -> None:
+        """The same without taking it."""
+        require_own(folder / self.FILE, self, self._read)
+
+    @classmethod
+    def found_in(cls, folder: Path) -> Self | None:
+        """The job whose file is in the folder, to run into where the folder lies; None if there is no such file."""
+        if not (folder / cls.FILE).exists():
+            return None
+        found = cls._read(folder / cls.FILE)
+        return dataclasses.replace(found, out=[folder, *folder.parents][cls.DEPTH])  # type: ignore[call-arg]
+
+    @classmethod
+    def _read(cls, file: Path) -> Self:
+        """The job that a file holds; a field that is younger than the file has its default."""
+        value = durable.read_json(file)
+        if not isinstance(value, dict):
+            raise DamagedError(f"{file}: expected a job's options, found {type(value).__name__}")
+        return from_plain(cls, _defaults(cls) | cls.translated(value), str(file))
+
+    @classmethod
+    def translated(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """The options of a file, in today's words where it was written in earlier ones."""
+        return value
+
+
+def _defaults(kind: type[Job]) -> dict[str, Any]:
+    return {
+        f.name: to_plain(f.default if f.default_factory is dataclasses.MISSING else f.default_factory())
+        for f in dataclasses.fields(kind)
+        if dataclasses.MISSING is not f.default or f.default_factory is not dataclasses.MISSING
+    }
+
+
+def spell(job: Any) -> str:
+    """The command of a job, without the options that have their default."""
+    words: list[object] = ["saltwm", *getattr(job, "VERB", type(job).__name__.lower()).split()]
+    for field in dataclasses.fields(job):
+        value = getattr(job, field.name)
+        values = value if isinstance(value, tuple) else (value,)
+        marks = getattr(field.type, "__metadata__", ())
+        if tyro.conf.Suppress in marks or value == field.default:
+            continue
+        if Positional in marks:
+            words += values
+        elif isinstance(value, bool):
+            words.append(_flag(field.name if value else f"no_{field.name}"))
+        else:
+            words += [_flag(field.name), *values]
+    return command_line(*words)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.rstrip("_").replace("_", "-")
+
+
+def command_line(*words: object) -> str:
+    """The words as one line that a shell takes apart again as they are."""
+    return shlex.join(map(str, words))
