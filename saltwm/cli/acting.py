@@ -275,10 +275,14 @@ class Diagnose:
     """Results directory."""
     horizon: int = 20
     """Rollout steps."""
-    trajectories: int = 16
-    """Trajectories per batch."""
+    windows: tuple[int, ...] = (20, 25, 30)
+    """Lengths of the stretches that are measured, in action blocks; shorter where no episode is long enough."""
+    trajectories: Maybe[int] = None
+    """Trajectories per batch; 40 for SALT and 16 for LeWM, as the paper."""
     batches: int = 3
-    """Batches; the band spans their smallest and largest norm."""
+    """Batches for each of these lengths; the band spans the smallest and largest norm of all of them."""
+    seed: int = 0
+    """Seed of the stretches that are drawn."""
     frames: int = 2000
     """Held-out frames that the probes are scored on, and pairs of frames whose costs are ranked."""
     json: bool = False
@@ -296,9 +300,11 @@ class Diagnose:
             dataset,
             self.out,
             horizon=self.horizon,
+            windows=self.windows,
             trajectories=self.trajectories,
             batches=self.batches,
             frames=self.frames,
+            seed=self.seed,
         )
         if self.json:
             records = {"diagnosis": found.diagnosis, "probes": found.probes, "training": found.training}

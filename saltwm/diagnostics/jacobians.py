@@ -1,4 +1,4 @@
-"""The current-state Jacobian: how the next latent answers to the latest one, earlier history held fixed (Sec. 3.2)."""
+"""Jacobians of a transition: by the latest latent, as the paper takes them (Sec. 3.2), and by the whole history."""
 
 import copy
 
@@ -18,31 +18,42 @@ def in_float64(transition: Transition) -> Transition:
 
 
 @torch.no_grad()
-def current_state_jacobian(transition: Transition, history: Tensor, conditions: Tensor) -> Tensor:
-    """J of each history: history [N, W, D], W <= window, conditions [N, W, C] -> [N, D, D].
+def history_jacobians(transition: Transition, history: Tensor, conditions: Tensor) -> Tensor:
+    """The next latent by every latent that it sees: history [N, W, D], conditions [N, W, C] -> [N, W, D, D].
 
-    Exactly A(c) for a state-affine transition, by automatic differentiation for any other.
+    Entry w is by history[:, w]; the last one is the paper's Jacobian, the others are the channels that it leaves out
+    (App. C.1). Exactly A(c) for a state-affine transition, by automatic differentiation for any other.
     """
     sizes = check("history", history, "N W D", D=transition.dim, dtype="float")
     check("conditions", conditions, "N W C", N=sizes["N"], W=sizes["W"], C=transition.condition_dim, dtype="float")
     if not 1 <= sizes["W"] <= transition.window:
         raise ShapeError(f"history: expected 1 to {transition.window} latents, found {sizes['W']}")
     if isinstance(transition, StateAffine):
-        return transition.matrix(conditions[:, -1])
+        return transition.matrix(conditions[:, -1])[:, None]
 
-    def next_latent(current: Tensor, earlier: Tensor, their_conditions: Tensor) -> Tensor:
-        latents = torch.cat([earlier, current[None]])
+    def next_latent(latents: Tensor, their_conditions: Tensor) -> Tensor:
         return transition.predict(latents[None], their_conditions[None])[0, -1]
 
     with sdpa_kernel(SDPBackend.MATH):  # fused attention has no rule for vmap
-        return torch.func.vmap(torch.func.jacrev(next_latent))(history[:, -1], history[:, :-1], conditions)
+        return torch.func.vmap(torch.func.jacrev(next_latent))(history, conditions).transpose(1, 2)
+
+
+def current_state_jacobian(transition: Transition, history: Tensor, conditions: Tensor) -> Tensor:
+    """J, earlier history held fixed (App. C.1): history [N, W, D], W <= window, conditions [N, W, C] -> [N, D, D]."""
+    return history_jacobians(transition, history, conditions)[:, -1]
+
+
+def spectral_norms(matrices: Tensor) -> Tensor:
+    """Largest singular values: [..., M, K], M <= K -> [...], by the smaller Gram matrix, which beats an SVD."""
+    return torch.linalg.eigvalsh(matrices @ matrices.mT)[..., -1].clamp_min(0).sqrt()
 
 
 def state_dependence(transition: Transition, latents: Tensor, conditions: Tensor, chunk: int = 16) -> Tensor:
     """sigma_max of the Jacobian for each action sequence and state: latents [N, W, D], conditions [M, W, C] -> [M, N].
 
-    Fig. 2a: a row that varies shows a Jacobian that depends on the state; the rows of an affine transition are
-    constant. States are taken `chunk` at a time: differentiating LeWM at the paper's size takes 100 MB for each.
+    Figure 1a: a row that varies shows a Jacobian that depends on the state; the rows of an affine transition are
+    constant. Each state comes with its own true history. States are taken `chunk` at a time: differentiating LeWM at
+    the paper's size takes 100 MB for each.
     """
     sizes = check("latents", latents, "N W D", D=transition.dim, dtype="float")
     check("conditions", conditions, "M W C", W=sizes["W"], C=transition.condition_dim, dtype="float")
@@ -50,8 +61,29 @@ def state_dependence(transition: Transition, latents: Tensor, conditions: Tensor
     rows = []
     for actions in conditions.double():
         parts = [
-            torch.linalg.matrix_norm(current_state_jacobian(exact, some, actions.expand(len(some), -1, -1)), ord=2)
+            spectral_norms(current_state_jacobian(exact, some, actions.expand(len(some), -1, -1)))
             for some in latents.double().split(chunk)
         ]
         rows.append(torch.cat(parts))
     return torch.stack(rows)
+
+
+def lipschitz_along_errors(
+    transition: Transition, history: Tensor, errors: Tensor, conditions: Tensor, shares: tuple[float, ...] = (0.5, 1.0)
+) -> Tensor:
+    """How fast the full Jacobian changes from true histories towards predicted ones: [N, W, D] twice, [N, W, C] -> [N].
+
+    The largest |J(x + s e) - J(x)| / |s e| over the `shares` s: what the proof of Proposition 1 needs of L, and a lower
+    bound of it, because the segment is looked at in a few places only. Zero where there is no error.
+    """
+    n, window, dim = history.shape
+    size = errors.flatten(1).norm(dim=1)
+    if isinstance(transition, StateAffine):
+        return torch.zeros_like(size)
+    at_truth = history_jacobians(transition, history, conditions)
+    found = torch.zeros_like(size)
+    for share in shares:
+        change = history_jacobians(transition, history + share * errors, conditions) - at_truth
+        norm = spectral_norms(change.transpose(1, 2).reshape(n, dim, window * dim))
+        found = torch.maximum(found, torch.where(size > 0, norm / (share * size).clamp_min(1e-300), 0.0))
+    return found

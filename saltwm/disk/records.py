@@ -17,6 +17,7 @@ results/diagnostics/RUN/metrics.jsonl          the run's training curves, copied
 results/stages.json                            a list of Stage: how long each step of a reproduction took
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,6 +129,21 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class OneFrameStart:
+    """The named control of a model that looks back: the same rollouts from the last frame of the start alone.
+
+    The first errors are then those of a prediction that sees no motion; the paper starts from the full window.
+    """
+
+    trajectories: int
+    one_step_error: float
+    """Of predictions that see as many frames as there are since the start."""
+    rollout_error: tuple[float, ...]
+    propagation_norm: tuple[float, ...]
+    rho: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """Error propagation of one model, by rollout step 1..H (lists have H entries)."""
 
@@ -152,6 +168,32 @@ class Diagnosis:
     """Effective number of latent dimensions (exponential of the spectrum's entropy)."""
     sigma_max_base: float | None
     """Largest singular value of A0, where there is one."""
+    history: int = field(default=1, metadata=LATER)
+    """Latents that rollouts start from: the model's window (App. C.1); older diagnoses started from one."""
+    seed: int = field(default=0, metadata=LATER)
+    windows: tuple[int, ...] = field(default=(), metadata=LATER)
+    """Length of the stretches of each measurement in action blocks, one entry per measurement (App. C.3)."""
+    propagation_measured: tuple[tuple[float, ...], ...] = field(default=(), metadata=LATER)
+    """The norms of each measurement: the band and the growths come from these."""
+    rollout_low: tuple[float, ...] = field(default=(), metadata=LATER)
+    """Smallest rollout error over the measurements."""
+    rollout_high: tuple[float, ...] = field(default=(), metadata=LATER)
+    residual: tuple[float, ...] = field(default=(), metadata=LATER)
+    """Mean |r_t| of eq. 3 relative to the latents' spread, with the Jacobian of the latest latent alone."""
+    augmented_residual: tuple[float, ...] = field(default=(), metadata=LATER)
+    """The same with the Jacobian of the whole history: what is not linear."""
+    residual_bound: tuple[float, ...] = field(default=(), metadata=LATER)
+    """Mean L / 2 |e_{t-1}|^2 of Proposition 1, relative to the spread; e is the error of the history that is seen."""
+    residual_within_bound: float | None = field(default=None, metadata=LATER)
+    """Share of the predictions whose |r_t| is within it."""
+    lipschitz: float | None = field(default=None, metadata=LATER)
+    """L: the fastest change of the Jacobian found on the way from true histories to predicted ones."""
+    augmented_rho: tuple[float, ...] = field(default=(), metadata=LATER)
+    """rho_H with the Jacobian of the whole history."""
+    augmented_norm: tuple[float, ...] = field(default=(), metadata=LATER)
+    """Geometric mean of the spectral norm of z_k's derivative by all latents that the rollout starts from."""
+    one_frame: OneFrameStart | None = field(default=None, metadata=LATER)
+    """The control of a model that looks back at more than one."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +207,10 @@ class Probe:
     """The same of the coordinate, or joint, that is read worst."""
     best: float
     """And of the one that is read best."""
+    network: float | None = dataclasses.field(default=None, metadata=LATER)
+    """As r2, read by a small network instead: what is there but not on a line."""
+    network_control: float | None = dataclasses.field(default=None, metadata=LATER)
+    """The same network fitted to latents of other frames: what it would score by itself."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +233,9 @@ class Probes:
     """Latent histories at which the Jacobian was taken, each with the same few action sequences."""
     jacobian_spread: float
     """Standard deviation over those states of the Jacobian's largest singular value, relative to its mean; the mean
-    over action sequences (Fig. 2a). Zero up to rounding for a state-affine transition."""
+    over action sequences (Figure 1a). Zero up to rounding for a state-affine transition."""
+    sigma_max: tuple[tuple[float, ...], ...] = field(default=(), metadata=LATER)
+    """The singular values themselves: one row per action sequence, one entry per state."""
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from saltwm.data.split import held_out, why_seen
 from saltwm.diagnostics.jacobians import state_dependence
 from saltwm.diagnostics.probe import cost_order, fit_and_test_episodes, probe
-from saltwm.diagnostics.propagation import Propagation, measure
+from saltwm.diagnostics.propagation import Propagation, history_errors, lipschitz, measure
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.durable import read_config, write_config
-from saltwm.disk.records import Decoding, Diagnosis, Probes, Training
+from saltwm.disk.records import Decoding, Diagnosis, OneFrameStart, Probes, Training
 from saltwm.ground.checks import at_least
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.progress import console
@@ -28,9 +28,13 @@ from saltwm.model.world_model import WorldModel
 from saltwm.objective import effective_rank
 from saltwm.watch import METRICS_FILE
 
-SEED = 0
-ACTION_SEQUENCES = 12  # Fig. 2a
+CONTEXT = 3
+"""True frames before the first prediction, for every model: the common interface (App. C.5). SALT sees the last one."""
+WINDOWS = (20, 25, 30)  # App. C.3
+ACTION_SEQUENCES = 12  # Figure 1a
 """With each of which the Jacobian is taken at every state."""
+STATES = 48
+"""At which the Jacobian is taken, at most."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,19 @@ def diagnose_run(
     results: Path,
     *,
     horizon: int = 20,
-    trajectories: int = 16,
+    windows: tuple[int, ...] = WINDOWS,
+    trajectories: int | None = None,
     batches: int = 3,
     frames: int = 2000,
+    seed: int = 0,
 ) -> Diagnosed:
-    """Measure a run and record it under RESULTS/diagnostics/RUN, with its training curves beside it."""
+    """Measure a run and record it under RESULTS/diagnostics/RUN, with its training curves beside it.
+
+    A measurement is a batch of `trajectories` from stretches of one length: 40 for SALT, 16 for LeWM (App. C.3). There
+    are `batches` for each of the `windows`.
+    """
     counts = {"horizon": horizon, "trajectories": trajectories, "batches": batches, "frames": frames}
-    for name, value in counts.items():
+    for name, value in (*counts.items(), *(("windows", window) for window in windows)):
         at_least(name, value)
     path = checkpoint.find_checkpoint(run)
     info = checkpoint.read_info(path)
@@ -63,29 +73,40 @@ def diagnose_run(
     fit_and_test_episodes(dataset)  # refuses a dataset that is too small, before anything is measured
     warn_if_seen(info, dataset, path)
     model = checkpoint.load(path, world=dataset.world)
-    trajectory_batches = [encode_trajectories(model, dataset, horizon, trajectories, batch) for batch in range(batches)]
-    measured = [measure(model.transition, z, c) for z, c in trajectory_batches]
-    z, c = (torch.cat(parts) for parts in zip(*trajectory_batches, strict=True))
+    trajectories = trajectories or (40 if model.window == 1 else 16)
+    lengths, horizon = measurable(dataset, model.config.frameskip, windows, batches, horizon)
+    parts = [encode_stretches(model, dataset, length, trajectories, seed, i) for i, length in enumerate(lengths)]
+    stretches = [(z[:, : CONTEXT + horizon], c[:, : CONTEXT - 1 + horizon]) for z, c in parts]
+    measured = [measure(model.transition, *from_start(model.window, z, c)) for z, c in stretches]
+    z = torch.cat([z for z, _ in stretches])
     identity: dict[str, Any] = {
         "environment": dataset.world.environment,
         "method": info.run.model.model,
         "objective": info.run.objective.objective,
         "run": str(run),
     }
+    few = [stretches[lengths.index(length)] for length in dict.fromkeys(lengths)]  # one measurement of each length
     diagnosis = Diagnosis(
         **identity,
         trajectories=len(z),
         sigma_max_base=_sigma_max_base(model),
+        history=model.window,
+        seed=seed,
+        windows=lengths,
         **summarise(measured, z),
+        **residual_bound(model, *stretches[0], measured[0], spread(z)),
+        one_frame=None if model.window == 1 else one_frame_start(model, few, spread(z)),
     )
+    sigma = state_dependence(model.transition, *states_and_actions(model.window, *few[0], *few[-1]))
     probes = Probes(
         **identity,
         frames=frames,
         fields=tuple(probe(model, dataset, frames)),
         pairs=frames,
         cost_order=cost_order(model, dataset, frames),
-        states=len(z),
-        jacobian_spread=jacobian_spread(model, z, c),
+        states=sigma.shape[1],
+        jacobian_spread=float((sigma.std(dim=1, correction=0) / sigma.mean(dim=1)).mean()),
+        sigma_max=_rows(sigma),
     )
     training = Training(
         **identity,
@@ -100,6 +121,28 @@ def diagnose_run(
     found = Diagnosed(out, diagnosis, probes, training)
     _write(found, curves=Path(run) / METRICS_FILE)
     return found
+
+
+def measurable(
+    dataset: Dataset, skip: int, windows: tuple[int, ...], batches: int, horizon: int
+) -> tuple[tuple[int, ...], int]:
+    """The stretch length of each measurement and the steps measured, as far as held-out episodes are long enough.
+
+    A window that no episode holds becomes the longest that one does; the number of measurements stays the same.
+    """
+    longest = int(dataset.lengths[held_out(dataset)].max()) // skip - (CONTEXT - 1)
+    if longest < 1:
+        raise UsageError(
+            f"{dataset.path}: no held-out episode has {CONTEXT} action blocks, {CONTEXT - 1} before a rollout and 1 of "
+            "it; collect longer episodes"
+        )
+    lengths = tuple(dict.fromkeys(min(window, longest) for window in windows))
+    steps = min(horizon, *lengths)
+    if steps < horizon:
+        line = f"{dataset.path}: {steps} steps are measured, not {horizon}: there is no longer stretch"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    count = batches * len(windows)
+    return tuple(lengths[i % len(lengths)] for i in range(count)), steps
 
 
 def records_folder(results: Path, run: Path) -> Path:
@@ -153,20 +196,19 @@ def _write(found: Diagnosed, curves: Path) -> None:
 
 
 @torch.inference_mode()
-def encode_trajectories(
-    model: WorldModel, dataset: Dataset, horizon: int, count: int, batch: int
+def encode_stretches(
+    model: WorldModel, dataset: Dataset, length: int, count: int, seed: int, index: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Latents [N, H+1, D] and conditions [N, H, D] of held-out stretches that are long enough."""
-    skip = model.config.frameskip
-    unseen = held_out(dataset)
-    long_enough = unseen[dataset.lengths[unseen] >= horizon * skip]
-    if len(long_enough) == 0:
-        longest = int(dataset.lengths[unseen].max() // skip)
-        raise UsageError(
-            f"no held-out episode has {horizon} action blocks; the longest has {longest}: use --horizon {longest}"
-        )
-    stretches = read_stretches(dataset, long_enough, horizon, skip, count, stream(SEED, "diagnose", batch))
+    """Latents [N, CONTEXT + L, D] and conditions [N, CONTEXT - 1 + L, C] of held-out stretches."""
+    skip, unseen, blocks = model.config.frameskip, held_out(dataset), CONTEXT - 1 + length
+    long_enough = unseen[dataset.lengths[unseen] >= blocks * skip]
+    stretches = read_stretches(dataset, long_enough, blocks, skip, count, stream(seed, "diagnose", index))
     return model.encode(torch.from_numpy(stretches.frames)), model.condition(torch.from_numpy(stretches.blocks))
+
+
+def from_start(window: int, z: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The stretch as a rollout from the last `window` context frames wants it; every model predicts the same frames."""
+    return z[:, CONTEXT - window :], c[:, CONTEXT - window :]
 
 
 @dataclass(frozen=True)
@@ -204,33 +246,91 @@ def read_stretches(
     return Stretches(episodes, starts, frames.reshape(count, blocks + 1, *frames.shape[1:]), actions)
 
 
+def spread(latents: torch.Tensor) -> float:
+    """Mean distance of latents [N, T, D] from their mean: the unit of all errors."""
+    flat = latents.double().flatten(0, 1)
+    return float((flat - flat.mean(dim=0)).norm(dim=1).mean())
+
+
 def summarise(measured: list[Propagation], latents: torch.Tensor) -> dict[str, Any]:
     """The numbers of a Diagnosis that come from measurements; errors are relative to the latents' spread."""
-    flat = latents.double().flatten(0, 1)
-    spread = float((flat - flat.mean(dim=0)).norm(dim=1).mean())
+    unit = spread(latents)
     epsilon = torch.cat([m.epsilon for m in measured])
     delta = torch.cat([m.delta for m in measured])
-    norms = [m.propagation_norms.log().mean(dim=0).exp() for m in measured]  # geometric means, App. C.3
-    stacked = torch.stack(norms)
+    errors = torch.stack([m.delta.norm(dim=-1).mean(dim=0) for m in measured]) / unit
+    norms = torch.stack([_geometric_mean(m.propagation_norms) for m in measured])  # App. C.3
     return {
-        "one_step_error": float(epsilon.norm(dim=-1).mean()) / spread,
-        "rollout_error": tuple((delta.norm(dim=-1).mean(dim=0) / spread).tolist()),
-        "propagation_norm": tuple(stacked.log().mean(dim=0).exp().tolist()),
-        "propagation_low": tuple(stacked.amin(dim=0).tolist()),
-        "propagation_high": tuple(stacked.amax(dim=0).tolist()),
-        "rho": tuple(torch.cat([m.rho for m in measured]).mean(dim=0).tolist()),
-        "effective_rank": effective_rank(flat),
+        "one_step_error": float(epsilon.norm(dim=-1).mean()) / unit,
+        "rollout_error": _row(delta.norm(dim=-1).mean(dim=0) / unit),
+        "rollout_low": _row(errors.amin(dim=0)),
+        "rollout_high": _row(errors.amax(dim=0)),
+        "propagation_norm": _row(_geometric_mean(norms)),
+        "propagation_low": _row(norms.amin(dim=0)),
+        "propagation_high": _row(norms.amax(dim=0)),
+        "propagation_measured": _rows(norms),
+        "rho": _row(torch.cat([m.rho for m in measured]).mean(dim=0)),
+        "residual": _row(torch.cat([m.residual for m in measured]).norm(dim=-1).mean(dim=0) / unit),
+        "augmented_residual": _row(torch.cat([m.augmented_residual for m in measured]).norm(dim=-1).mean(dim=0) / unit),
+        "augmented_rho": _row(torch.cat([m.augmented_rho for m in measured]).mean(dim=0)),
+        "augmented_norm": _row(_geometric_mean(torch.cat([m.augmented_norms for m in measured]))),
+        "effective_rank": effective_rank(latents.double().flatten(0, 1)),
     }
 
 
-def jacobian_spread(model: WorldModel, latents: torch.Tensor, conditions: torch.Tensor) -> float:
-    """How much sigma_max of the Jacobian varies with the state, relative to its mean: [N, H+1, D], [N, H, C] -> score.
+def residual_bound(
+    model: WorldModel, z: torch.Tensor, c: torch.Tensor, found: Propagation, unit: float
+) -> dict[str, Any]:
+    """Proposition 1's bound beside the residuals of one measurement; L costs three more Jacobians a step."""
+    constants = lipschitz(model.transition, *from_start(model.window, z, c), found)
+    largest = float(constants.max()) if constants.numel() else 0.0
+    errors = history_errors(found, model.window).flatten(2).norm(dim=-1)
+    bound = largest / 2 * errors.square()  # |r_t| <= L / 2 |e_{t-1}|^2, Proposition 1
+    size = found.augmented_residual.norm(dim=-1)
+    return {
+        "lipschitz": largest,
+        "residual_bound": _row(bound.mean(dim=0) / unit),
+        "residual_within_bound": float((size <= bound + 1e-9 * unit).double().mean()),
+    }
 
-    The earliest full window of each trajectory, every one with the same few action sequences.
+
+def one_frame_start(
+    model: WorldModel, stretches: list[tuple[torch.Tensor, torch.Tensor]], unit: float
+) -> OneFrameStart:
+    """The control: rollouts over the same frames that know the last context frame only."""
+    measured = [measure(model.transition, *from_start(1, z, c), start=1) for z, c in stretches]
+    delta = torch.cat([m.delta for m in measured]).norm(dim=-1)
+    return OneFrameStart(
+        trajectories=len(delta),
+        one_step_error=float(torch.cat([m.epsilon for m in measured]).norm(dim=-1).mean()) / unit,
+        rollout_error=_row(delta.mean(dim=0) / unit),
+        propagation_norm=_row(_geometric_mean(torch.cat([m.propagation_norms for m in measured]))),
+        rho=_row(torch.cat([m.rho for m in measured]).mean(dim=0)),
+    )
+
+
+def states_and_actions(
+    window: int, z: torch.Tensor, c: torch.Tensor, more_z: torch.Tensor, more_c: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """States with their histories [M, W, D] and the action sequences [12, W, C] that each of them is met with.
+
+    The first windows of the trajectories, and their last ones: far apart in time, so that they differ.
     """
-    window = min(model.transition.window, conditions.shape[1])
-    sigma = state_dependence(model.transition, latents[:, :window], conditions[:ACTION_SEQUENCES, :window])
-    return float((sigma.std(dim=1, correction=0) / sigma.mean(dim=1)).mean())
+    histories = torch.cat([z[:, CONTEXT - window : CONTEXT], more_z[:, -window:]])[:STATES]
+    actions = torch.cat([c[:, CONTEXT - window : CONTEXT], more_c[:, -window:]])[:ACTION_SEQUENCES]
+    return histories, actions
+
+
+def _geometric_mean(values: torch.Tensor) -> torch.Tensor:
+    """Over the first dimension."""
+    return values.log().mean(dim=0).exp()
+
+
+def _row(values: torch.Tensor) -> tuple[float, ...]:
+    return tuple(values.tolist())
+
+
+def _rows(values: torch.Tensor) -> tuple[tuple[float, ...], ...]:
+    return tuple(_row(row) for row in values)
 
 
 def training_seconds(run: Path) -> float | None:

@@ -3,6 +3,10 @@
 A claim holds, does not hold, or is not shown. It is not shown where the evidence does not decide: a paired test with
 p >= 0.05, intervals that overlap, or, where a quantity was recorded without an interval, two values that are within 5 %
 of each other.
+
+LeWM is judged as the paper runs it, with its history of three frames: it plans with them (App. B.5) and its rollouts
+are measured from them (App. C.1). Where only a plan or a diagnosis from one frame is recorded, that one is judged, and
+the finding says so.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,11 +19,15 @@ from saltwm.report import paper_figures, tables
 from saltwm.report.findings import Findings
 
 Verdict = Literal["holds", "does not hold", "not shown"]
+PAPERS_LEWM = ("lewm-history3", "lewm")
+"""The paper's interface first, then what stands for it where it was not evaluated."""
 
 MARGIN = 0.05
 """Relative difference below which two values without intervals are not told apart."""
 EXACT = 1e-6
 """Largest rho_H and spread of the Jacobian that count as rounding (App. C.2 measures SALT's at 1e-6)."""
+OVERLAP_STEPS = 4
+"""Steps after which the paper's ranges of norms no longer overlap (Sec. 4.3)."""
 CLEARLY_NONZERO = 1e-2
 """Smallest rho_H and spread of the Jacobian that count as a dependence on the state."""
 
@@ -85,18 +93,25 @@ def claims(findings: Findings) -> list[Claim]:
         Claim(
             "SALT's propagation norms grow less",
             f"Sec. 4.3: {_on_push_t(paper_figures.PROPAGATION_GROWTH)} times on PushT",
-            "growth from the first to the last step is smaller, and its ranges over the batches do not overlap",
+            "growth from the first to the last step is smaller, and its ranges over the measurements do not overlap",
             _measured(findings, environments, _propagation),
         ),
         Claim(
+            f"SALT's propagation norms lie below LeWM's after step {OVERLAP_STEPS}",
+            f"Sec. 4.3: the ranges of nine measurements on PushT no longer overlap after step {OVERLAP_STEPS}",
+            "at each later step SALT's largest measurement is below LeWM's smallest; it does not hold if at the last "
+            "step LeWM's largest is below SALT's smallest",
+            _measured(findings, environments, _apart),
+        ),
+        Claim(
             "The rollout error is the sum of propagated one-step errors for SALT and not for LeWM",
-            f"App. C.2: rho_20 {_on_push_t(paper_figures.RHO_AT_20)} on PushT",
+            f"Proposition 1, Figure 1b, App. C.2: rho_20 {_on_push_t(paper_figures.RHO_AT_20)} on PushT",
             f"largest rho_H is at most {_power(EXACT)} for SALT and at least {CLEARLY_NONZERO:g} for LeWM",
             _measured(findings, environments, _rho),
         ),
         Claim(
             "The Jacobian depends on the state for LeWM and not for SALT",
-            "Sec. 3.2, Fig. 2a; Proposition 1",
+            "Sec. 3.2, Figure 1a; Proposition 2",
             f"relative spread of its largest singular value over states is at most {_power(EXACT)} for SALT and at "
             f"least {CLEARLY_NONZERO:g} for LeWM",
             tuple(_jacobian(findings, environments)),
@@ -180,15 +195,39 @@ def _propagation(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
     texts, ranges = [], []
     for d in (salt, lewm):
         growth = d.propagation_norm[-1] / d.propagation_norm[0]
-        low, high = d.propagation_low[-1] / d.propagation_high[0], d.propagation_high[-1] / d.propagation_low[0]
+        low, high = growth_range(d)
         texts.append(f"{growth:.2f} ({low:.2f} to {high:.2f})")
         ranges.append((low, high))
     return f"SALT {texts[0]}, LeWM {texts[1]} times over {len(salt.rollout_error)} steps", below(ranges[0], ranges[1])
 
 
+def growth_range(d: Diagnosis) -> tuple[float, float]:
+    """Smallest and largest growth among the measurements; of an older diagnosis, what its band allows."""
+    if not d.propagation_measured:
+        return d.propagation_low[-1] / d.propagation_high[0], d.propagation_high[-1] / d.propagation_low[0]
+    growths = [norms[-1] / norms[0] for norms in d.propagation_measured]
+    return min(growths), max(growths)
+
+
+def _apart(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
+    count = len(salt.propagation_norm)
+    below_from = _first_below(salt.propagation_high, lewm.propagation_low)
+    reverse = lewm.propagation_high[-1] < salt.propagation_low[-1]
+    where = "never below" if below_from is None else f"below from k={below_from} on"
+    ends = [f"{d.propagation_low[-1]:.2f} to {d.propagation_high[-1]:.2f}" for d in (salt, lewm)]
+    verdict: Verdict = "does not hold" if reverse else "not shown"
+    if below_from is not None and below_from <= OVERLAP_STEPS + 1:
+        verdict = "holds"
+    measurements = " and ".join(str(len(d.propagation_measured) or 3) for d in (salt, lewm))
+    return f"{where}; SALT {ends[0]}, LeWM {ends[1]} at k={count}, {measurements} measurements", verdict
+
+
 def _rho(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
     largest = max(salt.rho), max(lewm.rho)
-    return f"SALT {largest[0]:.0e}, LeWM {largest[1]:.3f}", exact_for_salt_only(*largest)
+    text = f"SALT {largest[0]:.0e}, LeWM {largest[1]:.3f}"
+    if lewm.augmented_rho:
+        text += f", {max(lewm.augmented_rho):.3f} with its whole history propagated"
+    return text, exact_for_salt_only(*largest)
 
 
 def _measured(
@@ -205,6 +244,7 @@ def _measured(
             found.append(Finding(environment, "", text, "not shown"))
             continue
         text, verdict = rule(salt.diagnosis, lewm.diagnosis)
+        text += "" if lewm.diagnosis.history > 1 else "; LeWM from one frame"
         found.append(Finding(environment, "", text, verdict))
     return tuple(found)
 
@@ -223,15 +263,24 @@ def _plans_better(findings: Findings, protocols: Sequence[str]) -> Iterable[Find
         if c.protocol in protocols:
             n = c.both + c.only_a + c.only_b + c.neither
             a, b = (f"{100 * (c.both + only) / n:.1f}" for only in (c.only_a, c.only_b))
-            text = f"SALT {a} %, LeWM {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
+            text = f"SALT {a} %, {_frames(c)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
             text += f"p {tables.p_value(c.p)}, n {n}"
             yield Finding(c.environment, tables.protocol_name(c), text, paired(c.verdict))
 
 
 def salt_against_lewm(findings: Findings) -> list[Comparison]:
-    """The paired comparisons of the two, by environment, protocol and horizon; CEM plans for both."""
-    found = [c for c in findings.comparisons if (c.method_a, c.method_b) == ("salt", "lewm")]
-    return sorted(found, key=comparison_order)
+    """The paired comparisons of the two, by environment, protocol and horizon; CEM plans for both.
+
+    LeWM with three frames where it was evaluated so (App. B.5), otherwise with one.
+    """
+    found = [c for c in findings.comparisons if c.method_a == "salt" and c.method_b in PAPERS_LEWM]
+    best = {comparison_order(c): c for c in sorted(found, key=lambda c: -PAPERS_LEWM.index(c.method_b))}
+    return sorted(best.values(), key=comparison_order)
+
+
+def _frames(c: Comparison) -> str:
+    """LeWM and what it saw."""
+    return "LeWM with three frames" if c.method_b == PAPERS_LEWM[0] else "LeWM with one frame"
 
 
 def comparison_order(c: Comparison) -> tuple[object, ...]:
@@ -247,7 +296,7 @@ def _mismatch(findings: Findings) -> Iterable[Finding]:
         salt, lewm = (_mismatched(findings, names) for names in (c.cells_a, c.cells_b))
         n = sum(len(cells[name].episodes) for name in c.cells_a)
         p = mcnemar(len(lewm - salt), len(salt - lewm))
-        text = f"LeWM {len(lewm)}, SALT {len(salt)} of {n} episodes, p {tables.p_value(p)}"
+        text = f"{_frames(c)} {len(lewm)}, SALT {len(salt)} of {n} episodes, p {tables.p_value(p)}"
         verdict: Verdict = "not shown" if p >= ALPHA else "holds" if len(lewm) > len(salt) else "does not hold"
         yield Finding(c.environment, tables.protocol_name(c), text, verdict)
 

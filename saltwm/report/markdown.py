@@ -227,27 +227,93 @@ def _errors(findings: Findings) -> list[str]:
             tables.environment_name(d.environment),
             run.name,
             f"{tables.method_name(d.method)}, {d.objective}",
+            str(d.history),
             f"{d.one_step_error:.3f}",
             _at(d.rollout_error, shown),
             _at(d.propagation_norm, shown),
             _ratio(d.propagation_norm),
-            f"{max(d.rho):.1e}",
+            _rho_at(d.rho),
+            _rho_at(d.augmented_rho) if d.history > 1 else "the same",
             f"{run.probes.jacobian_spread:.1e}" if run.probes else _NONE,
             f"{d.effective_rank:.1f}",
         ]
         for run, d in runs
     ]
-    header = ["environment", "run", "model", "one-step error", f"rollout error, k = {steps}", f"norm, k = {steps}"]
-    header += ["growth of norm", "largest rho", "spread of Jacobian", "effective rank"]
+    header = ["environment", "run", "model", "frames", "one-step error", f"rollout error, k = {steps}"]
+    header += [f"norm, k = {steps}", "growth of norm", "rho at H = 5 / the end", "rho, whole history"]
+    header += ["spread of Jacobian", "effective rank"]
     return [
         "## Errors and their propagation",
         f"One-step error of SALT over LeWM: {'; '.join(ratios) or 'not measured'}; † {low} to {high}.",
         table(header, lines),
-        "Errors relative to the spread of the model's own latents, on held-out episodes; norm is the geometric mean of "
-        "the spectral norm of Phi_{0->k}; spread of Jacobian is how much its largest singular value varies over "
+        "Errors relative to the spread of the model's own latents, on held-out episodes; rollouts start from that many "
+        "frames; norm is the geometric mean of "
+        "the spectral norm of Phi_{0->k}; rho takes the Jacobian by the latest latent as the paper does, or by the "
+        "whole history; spread of Jacobian is how much its largest singular value varies over "
         "states, relative to its mean, for fixed actions.",
+        *_residuals(runs),
+        *_one_frame(runs, shown),
         _code([_diagnose_command(run) for run, _ in runs]),
     ]
+
+
+def _residuals(runs: Sequence[tuple[Run, Diagnosis]]) -> list[str]:
+    lines = [
+        [
+            tables.environment_name(d.environment),
+            run.name,
+            _largest(d.residual),
+            _largest(d.augmented_residual),
+            _largest(d.residual_bound),
+            f"{d.lipschitz:.2g}",
+            f"{100 * d.residual_within_bound:.1f} %",
+            f"{len(d.windows)} of {', '.join(map(str, dict.fromkeys(d.windows)))} blocks, {d.trajectories}",
+        ]
+        for run, d in runs
+        if d.lipschitz is not None and d.residual_within_bound is not None
+    ]
+    if not lines:
+        return []
+    header = ["environment", "run", "r, latest latent", "r, whole history", "bound L/2 e²", "L", "within the bound"]
+    header += ["measurements, trajectories"]
+    return [
+        "### The residual r_t (eq. 3) and its bound (Proposition 1)",
+        table(header, lines),
+        "Largest over the steps of the mean residual, relative to the spread of the latents. L is the fastest change "
+        "of the Jacobian that was found between true and predicted histories of one measurement.",
+    ]
+
+
+def _one_frame(runs: Sequence[tuple[Run, Diagnosis]], shown: Sequence[int]) -> list[str]:
+    lines = [
+        [
+            tables.environment_name(d.environment),
+            run.name,
+            _at(d.rollout_error, shown),
+            _at(d.one_frame.rollout_error, shown),
+            _ratio(d.propagation_norm),
+            _ratio(d.one_frame.propagation_norm),
+        ]
+        for run, d in runs
+        if d.one_frame
+    ]
+    if not lines:
+        return []
+    steps = " / ".join(map(str, shown))
+    header = ["environment", "run", f"rollout error, k = {steps}", "from one frame", "growth of norm", "from one frame"]
+    return [
+        "### Control: rollouts of LeWM from one frame",
+        table(header, lines),
+        "The paper starts them from the full window (App. C.1), as the tables above do.",
+    ]
+
+
+def _largest(values: Sequence[float]) -> str:
+    return f"{max(values):.1e}" if values else _NONE
+
+
+def _rho_at(rho: Sequence[float]) -> str:
+    return f"{rho[4]:.1e} / {rho[-1]:.1e}" if len(rho) >= 5 else f"- / {rho[-1]:.1e}" if rho else _NONE
 
 
 def _probes(findings: Findings) -> list[str]:
@@ -269,8 +335,9 @@ def _probes(findings: Findings) -> list[str]:
         "## What the latents know",
         table(["environment", "run", "model", "R² of linear probes", "cost order", "frames"], lines),
         "R² of each part of the state read linearly from z, on episodes the probes were not fitted on (angles as sine "
-        "and cosine), and in brackets that of its worst and best coordinate or joint; a low value says that it is not "
-        "there linearly, not that z does not know it; at 0 or below the fit does not carry over to other episodes. "
+        "and cosine), and in brackets that of its worst and best coordinate or joint, of a small network, and of that "
+        "network fitted to other frames (control); a low linear value says that it is not "
+        "there on a line, not that z does not know it; at 0 or below the fit does not carry over to other episodes. "
         "Cost order: Spearman's correlation of the planner's cost, the squared distance of two latents, "
         "with the environment's own distance, over pairs of frames of one held-out episode. Made by the same commands.",
     ]

@@ -344,9 +344,11 @@ def p_value(p: float) -> str:
 
 
 def probe_scores(probe: Probe) -> str:
-    """R^2 of a field, with its worst and best coordinate where they differ: 0.61 (-0.03 to 0.99)."""
+    """R^2 of a field, its worst and best coordinate where they differ, and a network's: 0.61 (-0.03 to 0.99; 0.72)."""
     worst, best = f"{probe.worst:.2f}", f"{probe.best:.2f}"
-    return f"{probe.r2:.2f}" if worst == best else f"{probe.r2:.2f} ({worst} to {best})"
+    more = [] if worst == best else [f"{worst} to {best}"]
+    more += [] if probe.network is None else [f"network {probe.network:.2f}, control {probe.network_control:.2f}"]
+    return f"{probe.r2:.2f} ({'; '.join(more)})" if more else f"{probe.r2:.2f}"
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from saltwm.diagnostics.probe import cost_order, probe, r_squared, rank_correlation, ridge
+from saltwm.diagnostics.probe import cost_order, mlp, probe, r_squared, rank_correlation, ridge
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import load
 from saltwm.disk.durable import read_config
@@ -34,6 +34,16 @@ def test_noise_explains_nothing(rng):
     assert r_squared(y[200:], ridge(x[:200], y[:200])(x[200:])) < 0.1
 
 
+def test_a_network_reads_what_lies_on_no_line_and_nothing_from_other_frames(rng):
+    x = rng.normal(size=(1200, 6))
+    y = np.stack([np.sin(2 * x[:, 0]) * x[:, 1], np.abs(x[:, 2])], axis=1)
+    fit, test = slice(0, 800), slice(800, None)
+    assert r_squared(y[test], ridge(x[fit], y[fit])(x[test])) < 0.15
+    assert r_squared(y[test], mlp(x[fit], y[fit])(x[test])) > 0.5
+    assert r_squared(y[test], mlp(rng.permutation(x[fit]), y[fit])(x[test])) < 0.1
+    assert np.array_equal(mlp(x[fit], y[fit])(x[test]), mlp(x[fit], y[fit])(x[test]))
+
+
 def test_a_column_that_hardly_varies_hardly_counts(rng):
     x = rng.normal(size=(400, 6))
     y = np.stack([x[:, 0], 1e-3 * rng.normal(size=400)], axis=1)  # the second cannot be read, and does not matter
@@ -46,6 +56,8 @@ def test_the_position_can_be_read_from_even_barely_trained_latents_but_not_from_
     model = load(run)
     (position,) = probe(model, dataset, frames=300)
     assert position.r2 > 0.2
+    assert position.network > 0.2
+    assert position.network_control < 0.1
 
     encode = model.encode
     monkeypatch.setattr(model, "encode", lambda frames: encode(frames).flip(0))
@@ -83,6 +95,16 @@ def test_a_diagnosis_leaves_probes_and_training_beside_it(kind, run, lewm_run, d
     assert [field.field for field in found.probes.fields] == ["agent_position"]
     assert (found.training.method, found.training.steps) == (kind, 6)
     assert found.training.seconds > 0
+    diagnosis = found.diagnosis
+    assert (diagnosis.history, len(diagnosis.windows)) == ((1, 6) if kind == "salt" else (3, 6))
+    assert len(diagnosis.propagation_measured) == 6
+    low, high = (
+        tuple(pick(column) for column in zip(*diagnosis.propagation_measured, strict=True)) for pick in (min, max)
+    )
+    assert (low, high) == (diagnosis.propagation_low, diagnosis.propagation_high)
+    assert diagnosis.residual_within_bound == 1.0 or kind == "lewm"
+    assert (diagnosis.one_frame is None) == (kind == "salt")
+    assert len(found.probes.sigma_max) == min(12, 2 * 3)
     spread = found.probes.jacobian_spread
     assert spread < 1e-12 if kind == "salt" else spread > 1e-6
 

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from saltwm.diagnostics import jacobians
-from saltwm.diagnostics.jacobians import current_state_jacobian, in_float64, state_dependence
-from saltwm.diagnostics.propagation import measure, phi, step_jacobian
+from saltwm.diagnostics.jacobians import current_state_jacobian, history_jacobians, in_float64, state_dependence
+from saltwm.diagnostics.propagation import history_errors, lipschitz, measure, phi, step_jacobian
 from saltwm.ground.config import TransformerConfig
+from saltwm.ground.errors import ShapeError
 from saltwm.model.affine import StateAffine
 from saltwm.model.transformer import TransformerPredictor
 from saltwm.model.transition import Transition
@@ -85,6 +86,100 @@ def test_a_nonlinear_transition_leaves_error_unexplained(transition):
     rho = measure(transition, *trajectories()).rho
     assert rho[:, 0].max() <= 1e-12  # the first error is a one-step error
     assert rho[:, 1:].mean(dim=0).min() >= 1e-2
+
+
+# --- histories -------------------------------------------------------------------------------------------------------
+
+
+def test_a_rollout_starts_from_the_whole_window_unless_it_is_given_fewer():
+    transition, (latents, conditions) = transformer(), trajectories()
+    exact = in_float64(transition)
+    whole, one = measure(transition, latents, conditions), measure(transition, latents, conditions, start=1)
+    assert (whole.delta.shape, one.delta.shape) == ((N, H - 2, D), (N, H, D))
+    z, c = latents.double(), conditions.double()
+    assert torch.allclose(whole.delta, exact.rollout(z[:, :3], c) - z[:, 3:], atol=1e-12)
+    assert torch.allclose(one.delta, exact.rollout(z[:, :1], c) - z[:, 1:], atol=1e-12)
+    assert (whole.delta[:, 0] - one.delta[:, 2]).abs().max() > 1e-3  # the same frame, predicted from other knowledge
+    with pytest.raises(ShapeError, match="start: expected 1 to 3 latents, found 4"):
+        measure(transition, latents, conditions, start=4)
+    with pytest.raises(ShapeError, match="conditions: expected at least 3 action blocks"):
+        measure(transition, latents[:, :3], conditions[:, :2])
+
+
+class LinearHistory(Transition):
+    """Linear in a history of three: the paper's Jacobian misses two channels of it, the full one none."""
+
+    window = 3
+
+    def __init__(self) -> None:
+        super().__init__(D, D)
+        torch.manual_seed(0)
+        self.channels = nn.ModuleList(nn.Linear(D, D, bias=False) for _ in range(3))
+
+    def _predict(self, latents: Tensor, conditions: Tensor) -> Tensor:
+        padded = torch.cat([torch.zeros_like(latents[:, :2]), latents], dim=1)
+        steps = latents.shape[1]
+        return conditions + sum(channel(padded[:, w : w + steps]) for w, channel in enumerate(self.channels))
+
+    def _rollout(self, history: Tensor, conditions: Tensor) -> Tensor:
+        latents = history
+        for end in range(history.shape[1], conditions.shape[1] + 1):
+            latents = torch.cat(
+                [latents, self._predict(latents[:, -3:], conditions[:, max(0, end - 3) : end])[:, -1:]], 1
+            )
+        return latents[:, history.shape[1] :]
+
+
+def test_the_full_jacobian_explains_a_linear_history_that_the_current_state_alone_does_not():
+    found = measure(LinearHistory(), *trajectories())
+    assert found.augmented_rho.max() <= 1e-9
+    assert found.augmented_residual.abs().max() <= 1e-9 * found.delta.abs().max()
+    # What App. C.2 warns of: no nonlinearity, and still a discrepancy, from the first step with an error further back.
+    assert found.rho[:, 2:].mean(dim=0).min() >= 1e-2
+
+
+def test_the_full_jacobian_of_a_single_state_is_the_papers():
+    found = measure(affine(), *trajectories())
+    assert torch.equal(found.augmented_residual, found.residual)
+    assert torch.allclose(found.augmented_norms, found.propagation_norms, rtol=1e-12)
+
+
+def test_full_propagation_is_the_derivative_of_the_rollout_by_the_latents_it_starts_from():
+    """On a trajectory that the model predicts itself, where encoded and predicted histories are the same."""
+    exact = in_float64(transformer())
+    latents, conditions = (x.double()[:2] for x in trajectories(horizon=6))
+    own = torch.cat([latents[:, :3], exact.rollout(latents[:, :3], conditions)], dim=1)
+    found = measure(exact, own, conditions)
+    for n in range(2):
+        whole = torch.autograd.functional.jacobian(
+            lambda start, c=conditions[n : n + 1]: exact.rollout(start[None], c)[0, -1], latents[n, :3]
+        )
+        norm = torch.linalg.matrix_norm(whole.reshape(D, 3 * D), ord=2)
+        assert torch.isclose(found.augmented_norms[n, -1], norm, rtol=1e-9)
+
+
+# --- the residual's bound --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transition", [Nonlinear(), transformer()], ids=["tanh", "transformer"])
+def test_residuals_stay_within_the_bound_of_proposition_1_and_not_within_a_tenth_of_it(transition):
+    latents, conditions = trajectories()
+    latents = 0.3 * latents  # errors that are small against the curvature: the bound is then near
+    found = measure(transition, latents, conditions)
+    constants = lipschitz(transition, latents, conditions, found)
+    errors = history_errors(found, transition.window).flatten(2).norm(dim=-1)
+    size = found.augmented_residual.norm(dim=-1)
+    assert (size[:, 0]).max() <= 1e-12  # nothing is propagated before there is an error
+    bound = constants.max() / 2 * errors.square()
+    assert (size <= bound + 1e-12).all()
+    tenth = 0.1 * torch.cat([torch.zeros_like(constants[:, :1]), constants], dim=1) / 2 * errors.square()
+    assert (size > tenth)[:, 1:].double().mean() > 0.5
+
+
+def test_an_affine_transition_has_no_curvature():
+    latents, conditions = trajectories()
+    found = measure(affine(), latents, conditions)
+    assert lipschitz(affine(), latents, conditions, found).abs().max() == 0
 
 
 # --- Proposition 1 ---------------------------------------------------------------------------------------------------
@@ -188,8 +283,8 @@ def test_jacobians_are_taken_a_few_states_at_a_time_and_come_out_the_same(monkey
 
     def counted(transition, history, conditions):
         sizes.append(len(history))
-        return current_state_jacobian(transition, history, conditions)
+        return history_jacobians(transition, history, conditions)
 
-    monkeypatch.setattr(jacobians, "current_state_jacobian", counted)
+    monkeypatch.setattr(jacobians, "history_jacobians", counted)
     torch.testing.assert_close(state_dependence(transition, latents, conditions[:2]), at_once, rtol=1e-12, atol=0)
     assert sizes == [16, 16, 5] * 2

@@ -40,7 +40,7 @@ def test_what_the_fake_records_were_made_to_show_is_found(results):
     assert found["SALT nevertheless plans better"] == ["holds", "holds"]
     assert found["SALT keeps its advantage over long horizons"] == []
     assert found["LeWM fails more often with a cost that rises sharply after execution (mismatch)"] == ["holds"] * 2
-    assert len(found) == 9
+    assert len(found) == 10
 
 
 def test_models_that_do_not_differ_show_nothing(copy):
