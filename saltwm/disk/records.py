@@ -106,6 +106,30 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class ModelVariant:
+    """Which model of its kind a checkpoint is: what a study varies, and the training seed."""
+
+    model: str
+    objective: str
+    modes: int | None
+    """R; none for a transition without modulation matrices, as spectral."""
+    spectral: bool | None
+    sigreg_weight: float
+    """lambda"""
+    latent_dim: int
+    """d"""
+    rollout_steps: int
+    """K"""
+    starts: int
+    seed: int
+    """Of the training: weights, batches and projections."""
+    departures: tuple[str, ...]
+    """What differs from the preset's recipe for the environment: `objective one-step`, `R 0`. Empty: none of this."""
+    recipe_sha256: str
+    """Of the whole training config without its seed, and of the data: runs that share it differ in the seed alone."""
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """One method on one task set. `seconds` is the only field that a repetition may change."""
 
@@ -126,6 +150,10 @@ class Evaluation:
     seconds: float
     look_every: int | None = field(default=None, metadata=LATER)
     """Blocks executed before the next look; None for all that were planned."""
+    variant: ModelVariant | None = field(default=None, metadata=LATER)
+    """Which model was evaluated; none for a policy without one."""
+    history_frames: int = field(default=1, metadata=LATER)
+    """Context frames that the model was given."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +222,7 @@ class Diagnosis:
     """Geometric mean of the spectral norm of z_k's derivative by all latents that the rollout starts from."""
     one_frame: OneFrameStart | None = field(default=None, metadata=LATER)
     """The control of a model that looks back at more than one."""
+    variant: ModelVariant | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -256,6 +285,7 @@ class Training:
     """The dataset that it was trained on."""
     seconds: float | None
     """Wall time of all sessions; none where the run does not say."""
+    variant: ModelVariant | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True)

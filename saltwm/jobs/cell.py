@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from saltwm.disk import durable
 from saltwm.disk.durable import read_config, write_config
-from saltwm.disk.records import Evaluation, TaskSet
+from saltwm.disk.records import Evaluation, ModelVariant, TaskSet
 from saltwm.evaluation.rollout import Outcome, run_tasks
 from saltwm.evaluation.statistics import wilson
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError
@@ -190,6 +190,8 @@ def _publish(job: Job, tasks: TaskSet, outcomes: list[Outcome], out: Path, pictu
         median_steps_to_success=float(np.median(steps)) if steps else None,
         seconds=seconds,
         look_every=job.look_every,
+        variant=_variant(job),
+        history_frames=job.history_frames,
     )
     durable.write_text(out / "episodes.jsonl", "".join(durable.json_line(to_plain(record)) for record in records))
     actions = np.concatenate([outcome.actions.reshape(-1, tasks.world.action_dim) for outcome in outcomes])
@@ -198,6 +200,15 @@ def _publish(job: Job, tasks: TaskSet, outcomes: list[Outcome], out: Path, pictu
     write_config(out / "evaluation.json", evaluation)
     shutil.rmtree(out / "chunks", ignore_errors=True)
     return evaluation
+
+
+def _variant(job: Job) -> ModelVariant | None:
+    if job.checkpoint is None:
+        return None
+    from saltwm.disk import checkpoint  # torch, which a random policy does without
+    from saltwm.jobs.variants import variant_of
+
+    return variant_of(checkpoint.read_info(Path(job.checkpoint)))
 
 
 def _save_array(array: NDArray[np.float32], path: Path) -> None:

@@ -23,6 +23,7 @@ from saltwm.ground.checks import at_least
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.progress import console
 from saltwm.ground.rng import stream
+from saltwm.jobs.variants import variant_of
 from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.objective import effective_rank
@@ -93,6 +94,7 @@ def diagnose_run(
         history=model.window,
         seed=seed,
         windows=lengths,
+        variant=variant_of(info),
         **summarise(measured, z),
         **residual_bound(model, *stretches[0], measured[0], spread(z)),
         one_frame=None if model.window == 1 else one_frame_start(model, few, spread(z)),
@@ -117,6 +119,7 @@ def diagnose_run(
         data=str(dataset.path),
         dataset_sha256=info.dataset_sha256,
         seconds=training_seconds(Path(run)),
+        variant=variant_of(info),
     )
     found = Diagnosed(out, diagnosis, probes, training)
     _write(found, curves=Path(run) / METRICS_FILE)

@@ -1,0 +1,79 @@
+"""Which variant of a model a checkpoint is, in the words that records and tables use."""
+
+import dataclasses
+from typing import Any
+
+from saltwm.disk import durable
+from saltwm.disk.checkpoint import CheckpointInfo
+from saltwm.disk.records import ModelVariant
+from saltwm.ground.config import RunConfig
+from saltwm.ground.strict_json import to_plain
+from saltwm.jobs.presets import PRESETS, RECIPES, run_config
+
+_NOT_LEARNT_FROM = ("seed", "validate_every", "validation_batches", "save_every", "keep")
+"""Fields of TrainConfig that do not make two trainings different recipes."""
+
+
+def variant_of(info: CheckpointInfo) -> ModelVariant:
+    """The variant, as the checkpoint's config tells it."""
+    run, model, objective = info.run, info.run.model, info.run.objective
+    affine = model.affine if model.model == "salt" else None
+    return ModelVariant(
+        model=model.model,
+        objective=objective.objective,
+        modes=affine.modes if affine else None,
+        spectral=affine.spectral if affine else None,
+        sigreg_weight=objective.sigreg_weight,
+        latent_dim=model.latent_dim,
+        rollout_steps=objective.rollout_steps,
+        starts=objective.starts,
+        seed=run.train.seed,
+        departures=_departures(run, info.world.environment),
+        recipe_sha256=_recipe_sha256(run, info.dataset_sha256),
+    )
+
+
+def _departures(run: RunConfig, environment: str) -> tuple[str, ...]:
+    """What a study would have changed: the named settings that are not those of the recipe."""
+    usual = _usual(run, environment)
+    here, there = (_settings(config) for config in (run, usual))
+    return tuple(f"{name} {value}" for name, value in here.items() if value != there[name])
+
+
+def _usual(run: RunConfig, environment: str) -> RunConfig:
+    """The run's preset with its model's own objective, and with what the environment's recipe changes."""
+    base = run_config(run.preset if run.preset in PRESETS else "paper", run.model.model)
+    recipe = RECIPES.get((run.preset, environment))
+    if recipe is None or recipe.starts is None:
+        return base
+    return dataclasses.replace(base, objective=dataclasses.replace(base.objective, starts=recipe.starts))
+
+
+def _settings(run: RunConfig) -> dict[str, str]:
+    """The settings that studies vary, by the paper's letters."""
+    objective, affine = run.objective, run.model.affine
+    settings = {"objective": str(objective.objective)}
+    if run.model.model == "salt":
+        settings |= {"R": str(affine.modes), "A0": "spectral" if affine.spectral else "free"}
+    return settings | {
+        "lambda": f"{objective.sigreg_weight:g}",
+        "d": str(run.model.latent_dim),
+        "K": str(objective.rollout_steps),
+        "starts": str(objective.starts),
+    }
+
+
+def _recipe_sha256(run: RunConfig, dataset_sha256: str) -> str:
+    """Defaults stay out, so that a setting that is added to the config later changes no recipe of before."""
+    changed = _without_defaults(to_plain(run), to_plain(RunConfig()))
+    for name in _NOT_LEARNT_FROM:
+        changed.get("train", {}).pop(name, None)
+    return durable.sha256_json([changed, dataset_sha256])
+
+
+def _without_defaults(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    changed = {name: value for name, value in values.items() if value != defaults[name]}
+    return {
+        name: _without_defaults(value, defaults[name]) if isinstance(value, dict) else value
+        for name, value in changed.items()
+    }
