@@ -1,8 +1,4 @@
-"""What tells a researcher early how a run is doing: measurements, and the files and trackers that receive them.
-
-RUN/metrics.jsonl    what was measured at which step; no clock in it, so repeating a run repeats its bytes
-RUN/timing.jsonl     how fast that went, on how many processes
-"""
+"""What tells a researcher early how a run is doing: measurements, speed, and trackers besides the run's journal."""
 
 import contextlib
 import math
@@ -17,15 +13,15 @@ from torch import Tensor
 
 from saltwm.data.windows import Windows
 from saltwm.disk import durable
-from saltwm.ground.config import ModelName, ObjectiveName, RunConfig
+from saltwm.disk.journal import Tracker
+from saltwm.ground.checks import check
+from saltwm.ground.config import ModelName, RunConfig
 from saltwm.ground.errors import NonFiniteError
 from saltwm.ground.extras import needs
-from saltwm.ground.progress import console
 from saltwm.ground.strict_json import to_plain
 from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
-from saltwm.objective import effective_rank, prediction_loss
-from saltwm.watch import METRICS_FILE, TIMING_FILE, Row, read_rows, sickness
+from saltwm.objective import one_step_loss, rollout_loss
 
 ACTIONS_MEASURED = 8
 """Action blocks whose A(c) is decomposed at each measurement: each costs as much as a forward pass of a few frames."""
@@ -37,7 +33,6 @@ AS_ON_OTHERS: dict[ModelName, str] = {
 """What the same batches give on another number of processes."""
 
 TrackerName = Literal["tensorboard", "wandb"]
-Tracker = Callable[[int, dict[str, float]], None]
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
@@ -55,20 +50,34 @@ def latent_statistics(latents: Tensor) -> dict[str, float]:
 
 
 @torch.no_grad()
+def effective_rank(latents: Tensor) -> float:
+    """Number of directions that latents [N, D] use: the exponential of their covariance spectrum's entropy, 1 to D."""
+    check("latents", latents, "N D", dtype="float")
+    centred = (latents - latents.mean(0)).double()
+    spectrum = torch.linalg.eigvalsh(centred.mT @ centred).clamp(min=0)
+    total = spectrum.sum()
+    if total == 0:
+        return 1.0
+    share = spectrum / total
+    return math.exp(-torch.special.xlogy(share, share).sum().item())
+
+
+@torch.no_grad()
 def validate(model: WorldModel, windows: Windows, config: RunConfig, device: torch.device) -> dict[str, float]:
     """Errors and singular values on held-out windows, as the planner will see the model: in evaluation mode."""
     was_training = model.training
     model.eval()
     errors, conditions = [], torch.empty(0)
-    names: tuple[ObjectiveName, ...] = ("one-step", "rollout")
     batch_size, starts = min(config.train.batch_size, len(windows.validation)), config.objective.starts
     for index in range(config.train.validation_batches):
         batch = windows.batch(windows.validation_ids(index, batch_size))
         latents = model.encode(torch.from_numpy(batch.frames).to(device))
         conditions = model.condition(torch.from_numpy(batch.actions).to(device))
-        errors.append([float(prediction_loss(model, latents, conditions, name, starts)) for name in names])
-    one_step, rollout = np.mean(errors, axis=0).tolist()
-    found = {"validation_one_step": one_step, "validation_rollout": rollout}
+        one_step = one_step_loss(model, latents, conditions)
+        rollout = rollout_loss(model, latents, conditions, starts)
+        errors.append([float(one_step), float(rollout)])
+    means: list[float] = np.mean(errors, axis=0).tolist()
+    found = dict(zip(("validation_one_step", "validation_rollout"), means, strict=True))
     if isinstance(model.transition, StateAffine):
         matrices = model.transition.matrix(conditions.flatten(0, 1)[:ACTIONS_MEASURED])
         found["sigma_max_base"] = _largest_singular_value(model.transition.base_matrix())
@@ -91,58 +100,7 @@ def require_finite(step: int, values: dict[str, float]) -> None:
         )
 
 
-# --- recording -------------------------------------------------------------------------------------------------------
-
-
-class Journal:
-    """The run's curves and speed: written by one process, cut back to the checkpoint that a resumed run starts from."""
-
-    def __init__(self, run: Path, model: ModelName, done: int, processes: int, trackers: list[Tracker]) -> None:
-        self._metrics, self._timing = run / METRICS_FILE, run / TIMING_FILE
-        _keep_rows(self._metrics, lambda row: row["step"] <= done)
-        before = _keep_rows(self._timing, lambda row: True)
-        if before and before[-1]["processes"] != processes:
-            console.print(
-                f"resuming on {processes} process(es) what {before[-1]['processes']} began: the same batches, "
-                f"{AS_ON_OTHERS[model]}",
-                soft_wrap=True,
-            )
-        self._processes = processes
-        self._trackers = trackers
-        self._warned = False
-
-    def measured(self, step: int, metrics: dict[str, float]) -> None:
-        """Append a measurement, and warn once when the latents collapse."""
-        durable.append_json_line(self._metrics, {"step": step, **metrics})
-        for track in self._trackers:
-            track(step, metrics)
-        sick = sickness({"step": step, **metrics})
-        if sick and not self._warned:
-            self._warned = True
-            console.print(f"warning: step {step}: {sick}. A larger --lambda or batch spreads them.", soft_wrap=True)
-
-    def started(self, step: int) -> None:
-        """Append where this session starts; its clock does at 0, by which sessions are told apart."""
-        standing = dict.fromkeys(("seconds", "frames_per_second", "waited_fraction", "seconds_left"), 0.0)
-        durable.append_json_line(self._timing, {"step": step, "processes": self._processes, **standing})
-
-    def timed(self, step: int, speed: dict[str, float]) -> None:
-        """Append how fast it goes."""
-        durable.append_json_line(self._timing, {"step": step, "processes": self._processes, **speed})
-        for track in self._trackers:
-            track(step, speed)
-
-    def sync(self) -> None:
-        """Wait until the curves are on the disk: a checkpoint must not outlive the measurements that led to it."""
-        if self._metrics.exists():
-            durable.sync_file(self._metrics)
-
-
-def _keep_rows(path: Path, wanted: Callable[[Row], bool]) -> list[Row]:
-    """Rewrite a JSON-lines file without a half-written last line and without rows that are not wanted."""
-    rows = [row for row in read_rows(path) if wanted(row)]
-    durable.write_text(path, "".join(durable.json_line(row) for row in rows))
-    return rows
+# --- speed ----------------------------------------------------------------------------------------------------------
 
 
 class Stopwatch:
@@ -155,7 +113,7 @@ class Stopwatch:
         self._last_waited = 0.0
 
     def step(self, frames: int) -> None:
-        """One step over so many frames is done."""
+        """Count one step over `frames` frames."""
         self._steps += 1
         self.frames += frames
 

@@ -4,14 +4,9 @@ A step is a function of (config, data, step number): its batch, its learning rat
 derive from the seed and the step, so a run that is killed and started again ends with the same bytes.
 """
 
-import contextlib
 import math
-import signal
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, get_args
 
 import torch
@@ -19,33 +14,26 @@ from torch import Tensor, nn
 
 from saltwm.data.windows import Batch, Windows, batches
 from saltwm.disk import checkpoint, durable
-from saltwm.disk.checkpoint import CheckpointInfo, RunInfo
+from saltwm.disk.checkpoint import RunInfo
 from saltwm.disk.dataset import Dataset
+from saltwm.disk.journal import Tracker
 from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import ObjectiveConfig, PrecisionName, RunConfig
-from saltwm.ground.errors import NonFiniteError, Stopped, UsageError
-from saltwm.ground.progress import console, progress
+from saltwm.ground.errors import Stopped, UsageError
+from saltwm.ground.progress import progress
 from saltwm.ground.rng import derive, torch_stream
 from saltwm.model.world_model import WorldModel
-from saltwm.monitors import (
-    Journal,
-    Stopwatch,
-    Tracker,
-    TrackerName,
-    latent_statistics,
-    open_trackers,
-    require_finite,
-    validate,
-)
+from saltwm.monitors import TrackerName, open_trackers, require_finite
 from saltwm.objective import Losses, draw_projections, training_loss
 from saltwm.processes.launch import (
     Devices,
-    gather_batch,
     largest_over_processes,
     make_fabric,
     mean_over_processes,
     together,
 )
+from saltwm.processes.stopping import stop_signal
+from saltwm.run_session import Session
 
 
 @dataclass(frozen=True)
@@ -99,9 +87,8 @@ def train(
     """Train, or go on training, the run in `out`; returns when all steps are done. One process of many writes."""
     devices = devices or Devices()
     check_options(config)
-    with torch.device(
-        "meta"
-    ):  # no memory, no time: sizes that do not fit together are refused before anything is written
+    # No memory, no time: sizes that do not fit together are refused before anything is written.
+    with torch.device("meta"):
         WorldModel(config.model, dataset.world)
     fabric = make_fabric(devices, config.train.precision)
     windows = make_windows(config, dataset)
@@ -121,58 +108,35 @@ def train(
 def _train(
     fabric: Any, config: RunConfig, windows: Windows, total_steps: int, out: Path, trackers: list[Tracker]
 ) -> TrainResult:
-    dataset, options = windows.dataset, config.train
-    learner = Learner(build_model(config, dataset), config.objective)
-    optimizer = make_optimizer(learner, config)
-    names = [name for name, _ in learner.model.named_parameters()]
-    wrapped, optimizer = fabric.setup(learner, optimizer)
-    done = _resume(fabric, out, learner.model, optimizer, names)  # after the setup, which may change precision
-
-    is_main = fabric.global_rank == 0
-    journal = Journal(out, config.model.model, done, fabric.world_size, trackers) if is_main else None
-    loader = batches(
-        windows, options.seed, done, total_steps, options.batch_size, fabric.global_rank, fabric.world_size
-    )
-    saved = out / "checkpoints" / checkpoint.directory_name(done)
-    metrics: dict[str, float] = {}
-    watch = Stopwatch()
-    if journal and done < total_steps:
-        journal.started(done)
-    with _finish_the_step() as stop, progress(f"train {out.name}", total_steps, done) as advance:
+    learner = Learner(build_model(config, windows.dataset), config.objective)
+    wrapped, optimizer = fabric.setup(learner, make_optimizer(learner, config))
+    # After the setup, which may change precision.
+    session = Session(fabric, config, windows, total_steps, out, learner.model, optimizer, trackers)
+    share = (config.train.batch_size, fabric.global_rank, fabric.world_size)
+    loader = batches(windows, config.train.seed, session.done, total_steps, *share)
+    with stop_signal() as stopped_by, progress(f"train {out.name}", total_steps, session.done) as advance:
         for step, batch in loader:
             stepped = take_step(fabric, wrapped, optimizer, batch, config, step, total_steps)
-            done = step + 1
-            watch.step(batch.frames.shape[0] * batch.frames.shape[1] * fabric.world_size)
-            is_save = done == total_steps or done % options.save_every == 0
-            is_measure = is_save or step == 0 or done % options.validate_every == 0
-            signal_number = largest_over_processes(fabric, stop.signal_number)
-            stopping = bool(signal_number) and done < total_steps
-            if is_measure:
-                metrics = stepped.scalars | latent_statistics(gather_batch(fabric, stepped.latents))
-                metrics |= validate(learner.model, windows, config, fabric.device)
-                require_finite(done, metrics)
-            if journal and is_measure:
-                journal.measured(done, metrics)
-            if journal and (is_save or stopping):
-                journal.sync()
-                # What a stop saves is not measured: a run that was stopped must end with the same metrics.
-                saved = _save(
-                    out, config, dataset, done, metrics if is_measure else {}, learner.model, optimizer, names
-                )
-            if journal and (is_measure or stopping):
-                journal.timed(done, watch.speed(total_steps - done, loader.waited))
-            advance(1, _note(stepped.scalars["loss"], metrics))
-            if stopping:
-                message = f"stopped at step {done} of {total_steps}, saved; the same command goes on"
-                raise Stopped(message, signal_number)
+            is_last = step + 1 == total_steps
+            stop = 0 if is_last else largest_over_processes(fabric, stopped_by())
+            frames = batch.frames.shape[0] * batch.frames.shape[1] * fabric.world_size
+            session.after_step(stepped.scalars, stepped.latents, frames, loader.waited, stop)
+            advance(1, _note(stepped.scalars["loss"], session.metrics))
+            if stop:
+                raise Stopped(f"stopped at step {step + 1} of {total_steps}, saved; the same command goes on", stop)
+    return _result(out, session, loader.waited)
+
+
+def _result(out: Path, session: Session, waited: float) -> TrainResult:
+    watch = session.watch
     return TrainResult(
         run=str(out),
-        checkpoint=str(saved),
-        step=done,
-        metrics=metrics or checkpoint.read_info(saved).metrics,
+        checkpoint=str(session.saved),
+        step=session.done,
+        metrics=session.metrics or checkpoint.read_info(session.saved).metrics,
         seconds=watch.seconds,
         frames_per_second=watch.frames / watch.seconds,
-        waited_fraction=loader.waited / watch.seconds,
+        waited_fraction=waited / watch.seconds,
     )
 
 
@@ -309,55 +273,6 @@ def learning_rate(config: RunConfig, step: int, total_steps: int) -> float:
     return config.train.learning_rate * 0.5 * (1 + math.cos(math.pi * fraction))
 
 
-# --- stopping and resuming --------------------------------------------------------------------------------------------
-
-
-def _resume(fabric: Any, out: Path, model: WorldModel, optimizer: torch.optim.Optimizer, names: list[str]) -> int:
-    """Load the newest readable checkpoint and return its step; 0 if there is none yet."""
-    is_main = fabric.global_rank == 0
-    newest = checkpoint.newest_readable(out, console.print if is_main else lambda _: None)
-    done = 0
-    if newest is not None:
-        info, weights, state = checkpoint.read_checkpoint(newest)
-        checkpoint.load_weights(model, weights, newest)
-        checkpoint.restore_optimizer(optimizer, names, state)
-        done = info.step
-    main_done = fabric.broadcast(done)
-    if done != main_done:
-        raise UsageError(
-            f"{out}: process {fabric.global_rank} finds step {done} where process 0 finds {main_done}; "
-            "put the run on a disk that all nodes share"
-        )
-    return done
-
-
-def _save(
-    out: Path,
-    config: RunConfig,
-    dataset: Dataset,
-    step: int,
-    metrics: dict[str, float],
-    model: WorldModel,
-    optimizer: torch.optim.Optimizer,
-    names: list[str],
-) -> Path:
-    weights = model.state_dict()
-    sick = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
-    if sick:
-        raise NonFiniteError(f"step {step}: {sick[0]} is not finite; not saved, the last checkpoint is intact")
-    info = CheckpointInfo(
-        checkpoint.FORMAT,
-        step,
-        config,
-        dataset.world,
-        dataset.sha256,
-        metrics,
-        checkpoint.package_versions(),
-        dataset.recipe.source,
-    )
-    return checkpoint.save(out, info, weights, checkpoint.optimizer_tensors(optimizer, names), config.train.keep)
-
-
 def _run_info(config: RunConfig, dataset: Dataset, total_steps: int) -> RunInfo:
     return RunInfo(
         checkpoint.FORMAT,
@@ -368,33 +283,3 @@ def _run_info(config: RunConfig, dataset: Dataset, total_steps: int) -> RunInfo:
         total_steps,
         checkpoint.package_versions(),
     )
-
-
-@dataclass
-class _Stop:
-    signal_number: int = 0
-    """0 until a signal came."""
-
-
-@contextlib.contextmanager
-def _finish_the_step() -> Iterator[_Stop]:
-    """The first Ctrl-C or SIGTERM lets the step finish and be saved; a second Ctrl-C is obeyed at once.
-
-    Only a program's main thread receives signals; elsewhere none ever comes.
-    """
-    stop = _Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if stop.signal_number and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.signal_number = stop.signal_number or number
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

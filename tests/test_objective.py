@@ -7,7 +7,8 @@ import torch
 from saltwm.ground.config import AffineConfig, EncoderConfig, ModelConfig, ObjectiveConfig, TransformerConfig, WorldSpec
 from saltwm.ground.errors import ShapeError, UsageError
 from saltwm.model.world_model import TRANSITIONS, WorldModel
-from saltwm.objective import draw_projections, effective_rank, prediction_loss, sigreg, training_loss
+from saltwm.monitors import effective_rank
+from saltwm.objective import draw_projections, prediction_loss, sigreg, training_loss
 
 D, SIZE, K = 6, 8, 5
 

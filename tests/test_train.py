@@ -20,18 +20,19 @@ from trainers import result_bytes
 from saltwm.cli import main
 from saltwm.cli.learning import Train
 from saltwm.disk import checkpoint, durable
+from saltwm.disk.journal import Journal
 from saltwm.ground.config import CEMConfig, EncoderConfig, RunConfig
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, Stopped, UsageError
 from saltwm.ground.rng import torch_stream
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.diagnose import training_seconds
 from saltwm.jobs.presets import PRESETS, run_config
-from saltwm.monitors import Journal, validate
+from saltwm.monitors import validate
 from saltwm.objective import training_loss
 from saltwm.planning.cem import cem
 from saltwm.planning.costs import Situation, terminal_cost
+from saltwm.report.watch import PANELS, Canvas, headline, read_files, render, save_picture, watch
 from saltwm.train import build_model, count_steps, learning_rate, make_windows, train
-from saltwm.watch import PANELS, Canvas, headline, read_files, render, save_picture, watch
 
 
 def change(config, **train_options):
@@ -285,19 +286,30 @@ def test_a_session_that_has_only_started_shows_the_speed_of_the_last(run, tmp_pa
     path = shutil.copytree(run, tmp_path / run.name)
     before = headline(read_files(path))
     assert "frames/s" in before
-    Journal(path, "salt", 6, 1, []).started(6)
+    Journal(path, 6, 1).started(6)
     assert headline(read_files(path)) == before
 
 
-@pytest.mark.parametrize(("model", "said"), [("salt", "equal up to rounding"), ("lewm", "alike in distribution only")])
-def test_a_run_that_other_processes_go_on_with_says_how_alike_it_will_be(run, tmp_path, capsys, model, said):
+def test_a_journal_knows_how_many_processes_wrote_it_before(run, tmp_path):
     path = shutil.copytree(run, tmp_path / "run")
-    Journal(path, model, 6, 1, [])
-    assert capsys.readouterr().err == ""
-    Journal(path, model, 6, 2, [])
+    assert Journal(path, 6, 2).processes_before == 1
+    assert Journal(tmp_path, 0, 2).processes_before is None
+
+
+@pytest.mark.parametrize(("model", "said"), [("salt", "equal up to rounding"), ("lewm", "alike in distribution only")])
+def test_a_run_that_other_processes_go_on_with_says_how_alike_it_will_be(tiny, dataset, tmp_path, capsys, model, said):
+    small = dataclasses.replace(tiny.model, model=model)
+    config = dataclasses.replace(change(tiny, steps=4, save_every=2), model=small)
+    train(config, dataset, tmp_path / "run")
+    shutil.rmtree(checkpoint.list_checkpoints(tmp_path / "run")[-1])
+    rows = durable.read_json_lines(tmp_path / "run" / "timing.jsonl")
+    text = "".join(durable.json_line(row | {"processes": 2}) for row in rows)
+    durable.write_text(tmp_path / "run" / "timing.jsonl", text)
+    assert "resuming" not in capsys.readouterr().err
+    train(config, dataset, tmp_path / "run")
     told = capsys.readouterr().err
-    assert told.startswith("resuming on 2 process(es) what 1 began: the same batches, ")
-    assert told.endswith(f"{said}\n")
+    assert "resuming on 1 process(es) what 2 began: the same batches, " in told
+    assert f"{said}\n" in told
 
 
 def test_sigma_max_is_the_largest_singular_value_of_the_matrices_that_planning_multiplies(tiny, dataset):

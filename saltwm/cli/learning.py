@@ -168,7 +168,7 @@ class Watch:
         from rich.console import Console
         from rich.live import Live
 
-        from saltwm.watch import read_files, render, save_picture, watch
+        from saltwm.report.watch import read_files, render, save_picture, watch
 
         console = Console()
         if self.picture is not None:

@@ -1,6 +1,5 @@
 """A model measured on held-out episodes: error propagation as the paper does (App. C.1-C.3, C.6), and its latents."""
 
-import itertools
 import os
 import shutil
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from saltwm.data.split import held_out, why_seen
 from saltwm.diagnostics.jacobians import state_dependence
 from saltwm.diagnostics.probe import cost_order, fit_and_test_episodes, probe
 from saltwm.diagnostics.propagation import Propagation, history_errors, lipschitz, measure
-from saltwm.disk import checkpoint, durable
+from saltwm.disk import checkpoint, durable, journal
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.records import Decoding, Diagnosis, OneFrameStart, Probes, Training
@@ -26,8 +25,7 @@ from saltwm.ground.rng import stream
 from saltwm.jobs.variants import variant_of
 from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
-from saltwm.objective import effective_rank
-from saltwm.watch import METRICS_FILE
+from saltwm.monitors import effective_rank
 
 CONTEXT = 3
 """True frames before the first prediction, for every model: the common interface (App. C.5). SALT sees the last one."""
@@ -122,7 +120,7 @@ def diagnose_run(
         variant=variant_of(info),
     )
     found = Diagnosed(out, diagnosis, probes, training)
-    _write(found, curves=Path(run) / METRICS_FILE)
+    _write(found, curves=Path(run) / journal.METRICS_FILE)
     return found
 
 
@@ -160,7 +158,7 @@ def records_folder(results: Path, run: Path) -> Path:
     for name, kind in kinds.items():
         path = folder / f"{name}.json"
         there = read_config(kind, path).run if path.exists() else str(run)
-        is_elsewhere = os.path.exists(there) or not _are_its_curves(folder / METRICS_FILE, run)
+        is_elsewhere = os.path.exists(there) or not _are_its_curves(folder / journal.METRICS_FILE, run)
         if os.path.abspath(there) != os.path.abspath(run) and is_elsewhere:
             raise MismatchError(f"{folder}: holds the {name}.json of {there}, not of {run}; use another --out")
     return folder
@@ -168,7 +166,7 @@ def records_folder(results: Path, run: Path) -> Path:
 
 def _are_its_curves(recorded: Path, run: Path) -> bool:
     """Whether a copy of a run's curves is of this run, now or earlier; no two trainings measure the same numbers."""
-    own = Path(run) / METRICS_FILE
+    own = Path(run) / journal.METRICS_FILE
     if not (recorded.exists() and own.exists()):
         return False
     rows = durable.read_json_lines(recorded)
@@ -189,10 +187,10 @@ def warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) 
 def _write(found: Diagnosed, curves: Path) -> None:
     """Replace what an earlier diagnosis left, all of it; a crash leaves files missing, never those of two together."""
     durable.make_folder(found.folder)
-    for name in ("diagnosis.json", "probes.json", "training.json", METRICS_FILE):
+    for name in ("diagnosis.json", "probes.json", "training.json", journal.METRICS_FILE):
         (found.folder / name).unlink(missing_ok=True)
     if curves.exists():
-        durable.write_file(found.folder / METRICS_FILE, lambda file: shutil.copyfile(curves, file))
+        durable.write_file(found.folder / journal.METRICS_FILE, lambda file: shutil.copyfile(curves, file))
     write_config(found.folder / "training.json", found.training)
     write_config(found.folder / "probes.json", found.probes)
     write_config(found.folder / "diagnosis.json", found.diagnosis)
@@ -337,20 +335,12 @@ def _rows(values: torch.Tensor) -> tuple[tuple[float, ...], ...]:
 
 
 def training_seconds(run: Path) -> float | None:
-    """Wall time of all sessions of a run by its timing.jsonl, each of which counts from its own start, a row of 0.
-
-    A session that was killed counts to its last row. A shipped checkpoint has no such file and says it itself.
-    """
+    """Total training time of a run, or of the run that a shipped checkpoint was taken from."""
     shipment = run / "shipment.json"
     if shipment.exists():
         seconds = durable.read_json(shipment).get("training_seconds")
         return None if seconds is None else float(seconds)
-    path = run / "timing.jsonl"
-    rows = durable.read_json_lines(path) if path.exists() else []
-    if not rows:
-        return None
-    last_of_session = [row for row, after in itertools.pairwise(rows) if after["seconds"] < row["seconds"]]
-    return float(sum(row["seconds"] for row in (*last_of_session, rows[-1])))
+    return journal.total_seconds(run)
 
 
 def _sigma_max_base(model: WorldModel) -> float | None:

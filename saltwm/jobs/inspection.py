@@ -10,6 +10,7 @@ from PIL import Image
 
 from saltwm.disk import durable, layout
 from saltwm.disk.dataset import Dataset
+from saltwm.disk.film import write_film
 from saltwm.envs import make_env
 from saltwm.envs.base import PlanningEnv, StateField
 from saltwm.ground.checks import at_least
@@ -264,14 +265,8 @@ def preview(dataset: Dataset, out: Path | str, episodes: int = 6, frames: int = 
     result = Preview(str(out / "contact-sheet.png"), str(out / "episode.gif"))
     sheet = Image.fromarray(_contact_sheet(dataset, chosen, frames))
     durable.write_file(Path(result.contact_sheet), sheet.save)
-    film = [Image.fromarray(frame) for frame in _enlarged(_episode_frames(dataset, int(chosen[0])))]
-    milliseconds = 100 * dataset.frame_every
-    durable.write_file(
-        Path(result.animation),
-        lambda temporary: film[0].save(
-            temporary, save_all=True, append_images=film[1:], duration=milliseconds, loop=0, optimize=True
-        ),
-    )
+    moving = list(_enlarged(_episode_frames(dataset, int(chosen[0]))))
+    write_film(Path(result.animation), moving, frame_seconds=0.1 * dataset.frame_every)
     return result
 
 

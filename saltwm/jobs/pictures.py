@@ -4,24 +4,22 @@ import contextlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from saltwm.disk import durable
+from saltwm.disk.film import write_film
 from saltwm.disk.records import EpisodeRecord, Task, TaskSet
 from saltwm.envs import make_env
 from saltwm.envs.base import Frame, PlanningEnv
 from saltwm.evaluation.rollout import Outcome
-from saltwm.ground.errors import UsageError
 
 PICTURE_SIZE = 160
 STRIP_FRAMES = 6
 GAP = 4
 GREY = 205
 BAND_HEIGHT = 34
-FRAMES_PER_SECOND = 12.5
 MOST_FRAMES = 80
 """Of a film for the report, which embeds them all: six seconds, and half a megabyte at most."""
 
@@ -45,7 +43,7 @@ def film(tasks: TaskSet, outcomes: list[Outcome], directory: Path) -> list[Path]
         for outcome in outcomes:
             path = directory / picture_name(outcome.record)
             seen = replay(env, tasks.tasks[outcome.record.task], outcome)
-            write_video(path.with_suffix(".gif"), [beside(frame, seen.goal) for frame in thinned(seen.frames)])
+            write_film(path.with_suffix(".gif"), [beside(frame, seen.goal) for frame in thinned(seen.frames)])
             write_strip(path.with_suffix(".png"), seen)
             paths += [path.with_suffix(".gif"), path.with_suffix(".png")]
     return paths
@@ -66,7 +64,7 @@ def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str, title: st
     ]
     name = "-".join([*([title] if title else []), picture_name(record)])
     moving, strip = directory / f"{name}.{kind}", directory / f"{name}.png"
-    write_video(moving, frames)
+    write_film(moving, frames)
     write_strip(strip, seen)
     return [moving, strip]
 
@@ -144,38 +142,3 @@ def write_strip(path: Path, seen: Replay) -> None:
     chosen = np.linspace(0, len(seen.frames) - 1, STRIP_FRAMES).round().astype(int)
     strip = beside(*[seen.frames[index] for index in chosen], seen.goal)
     durable.write_file(path, partial(Image.fromarray(strip).save, format="PNG"))
-
-
-def write_video(path: Path, frames: list[Frame]) -> None:
-    """Frames as a gif or mp4, by the path's ending; both rest on the last frame."""
-    writers = {".gif": _save_gif, ".mp4": _save_mp4}
-    if path.suffix not in writers:
-        raise UsageError(f"{path}: moving pictures are written as {' or '.join(writers)}")
-    durable.write_file(path, partial(writers[path.suffix], frames))
-
-
-def _save_gif(frames: list[Frame], path: Path) -> None:
-    # One palette for all frames: what does not move then stays the same, and is stored once. An octree keeps the
-    # colour of small things; a median cut, the default, paints a red cube grey.
-    chosen = np.linspace(0, len(frames) - 1, min(8, len(frames))).round().astype(int)
-    seen = Image.fromarray(np.concatenate([frames[index] for index in chosen]))
-    palette = seen.quantize(64, method=Image.Quantize.FASTOCTREE)
-    images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    durations = [round(1000 / FRAMES_PER_SECOND)] * (len(images) - 1) + [1200]
-    options: dict[str, Any] = {"save_all": True, "append_images": images[1:], "duration": durations, "loop": 0}
-    images[0].save(path, "GIF", optimize=True, **options)
-
-
-def _save_mp4(frames: list[Frame], path: Path) -> None:
-    import imageio_ffmpeg
-
-    # Players want even sides; a white edge does no harm.
-    height, width = frames[0].shape[:2]
-    padded = [np.pad(f, ((0, height % 2), (0, width % 2), (0, 0)), constant_values=255) for f in frames]
-    rest = [padded[-1]] * round(1.2 * FRAMES_PER_SECOND)
-    size = (padded[0].shape[1], padded[0].shape[0])
-    encoder = imageio_ffmpeg.write_frames(str(path), size, fps=FRAMES_PER_SECOND, macro_block_size=2)
-    with contextlib.closing(encoder) as writer:
-        writer.send(None)
-        for frame in [*padded, *rest]:
-            writer.send(np.ascontiguousarray(frame))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from saltwm.disk import checkpoint, durable
+from saltwm.disk import checkpoint, durable, journal
 from saltwm.disk.checkpoint import RunInfo
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.durable import read_config
@@ -26,7 +26,6 @@ from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.diagnose import training_seconds
 
 SHIPMENT_FILE = "shipment.json"
-JOURNALS = ("metrics.jsonl", "timing.jsonl")
 FORMAT = 1
 MOST_MEGABYTES = 10.0
 
@@ -89,7 +88,7 @@ def ship(
         machine=machine(),
         data=_training_data(source.info, data),
     )
-    files = {name: durable.read_bytes(source.run / name) for name in JOURNALS if (source.run / name).exists()}
+    files = {name: durable.read_bytes(source.run / name) for name in journal.FILES if (source.run / name).exists()}
     files[SHIPMENT_FILE] = durable.json_bytes(to_plain(shipment))
     files[checkpoint.WEIGHTS_FILE] = checkpoint.to_bytes(checkpoint.halved(weights) if precision == "half" else weights)
     _require_small(out, sum(map(len, files.values())), most_megabytes)

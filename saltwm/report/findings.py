@@ -2,13 +2,12 @@
 
 import io
 import json
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from saltwm.disk import durable
+from saltwm.disk import durable, journal
 from saltwm.disk.durable import read_config
 from saltwm.disk.records import (
     Anatomy,
@@ -150,9 +149,9 @@ def _visible_folder(path: Path) -> bool:
 
 
 def _read_run(folder: Path, cells: tuple[Cell, ...]) -> Run:
-    diagnosis_file, metrics_file = folder / "diagnosis.json", folder / "metrics.jsonl"
+    diagnosis_file, metrics_file = folder / "diagnosis.json", folder / journal.METRICS_FILE
     diagnosis = _read_if_there(Diagnosis, diagnosis_file)
-    metrics = _read_metrics(metrics_file) if metrics_file.exists() else ()
+    metrics = tuple(journal.read_rows(metrics_file))
     decoded = _read_decoded(folder)
     if diagnosis is not None:
         probes = _read_if_there(Probes, folder / "probes.json")
@@ -181,20 +180,6 @@ def _read_decoded(folder: Path) -> DecodedRollouts | None:
 def _read_if_there(kind: type[T], path: Path) -> T | None:
     """A record that older results do not have."""
     return read_config(kind, path) if path.exists() else None
-
-
-def _read_metrics(path: Path) -> tuple[dict[str, float], ...]:
-    """The lines of a metrics file; each has a step, any other key may be absent from a line."""
-    lines = []
-    for number, line in enumerate(durable.read_json_lines(path), start=1):
-        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-            raise DamagedError(f"{path}: line {number}: expected an object with an integer step, found {line!r:.80}")
-        lines.append({key: float(value) for key, value in line.items() if _is_number(value)})
-    return tuple(lines)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _current(

@@ -170,14 +170,18 @@ def test_a_diagnosis_on_episodes_that_training_saw_says_so(run, dataset, tmp_pat
     assert said.count("\n") == 1
 
 
+def write_timing(run, *seconds):
+    rest = dict.fromkeys(("processes", "frames_per_second", "waited_fraction", "seconds_left"), 1)
+    for now in seconds:
+        durable.append_json_line(run / "timing.jsonl", {"step": 1, "seconds": now, **rest})
+
+
 def test_training_time_is_added_up_over_sessions(tmp_path):
     assert training_seconds(tmp_path) is None
-    for seconds in (2.0, 10.0, 1.0, 7.0, 3.0):
-        durable.append_json_line(tmp_path / "timing.jsonl", {"step": 1, "seconds": seconds})
+    write_timing(tmp_path, 2.0, 10.0, 1.0, 7.0, 3.0)
     assert training_seconds(tmp_path) == 10 + 7 + 3
 
 
 def test_a_session_that_starts_slowly_is_a_session_of_its_own(tmp_path):
-    for seconds in (0.0, 1.0, 90.0, 0.0, 100.0, 200.0):
-        durable.append_json_line(tmp_path / "timing.jsonl", {"step": 1, "seconds": seconds})
+    write_timing(tmp_path, 0.0, 1.0, 90.0, 0.0, 100.0, 200.0)
     assert training_seconds(tmp_path) == 90 + 200

@@ -15,14 +15,7 @@ import pytest
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import FORMAT, CheckpointInfo, RunInfo
 from saltwm.disk.records import read_cell, read_cells, read_tasks
-from saltwm.ground.config import (
-    CEMConfig,
-    EncoderConfig,
-    GaussNewtonConfig,
-    ModelConfig,
-    RunConfig,
-    TrainConfig,
-)
+from saltwm.ground.config import CEMConfig, EncoderConfig, GaussNewtonConfig, ModelConfig, RunConfig, TrainConfig
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError, UsageError
 from saltwm.ground.strict_json import from_plain, to_plain
 from saltwm.jobs import cell as cells

@@ -8,13 +8,14 @@ import pytest
 from PIL import Image
 
 from saltwm.data.windows import held_out_episodes
+from saltwm.disk.film import write_film
 from saltwm.disk.records import EpisodeRecord, PlanRecord
 from saltwm.envs import make_env
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.rollout import run_tasks
 from saltwm.evaluation.tasks import choose_tasks
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.pictures import caption, play, replay, thinned, write_video
+from saltwm.jobs.pictures import caption, play, replay, thinned
 from saltwm.planning.policy import RandomPolicy
 
 
@@ -62,7 +63,7 @@ def test_the_caption_tells_the_plan_in_force():
 
 def test_another_kind_of_file_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"\.gif or \.mp4"):
-        write_video(tmp_path / "x.webp", [np.zeros((4, 4, 3), np.uint8)])
+        write_film(tmp_path / "x.webp", [np.zeros((4, 4, 3), np.uint8)])
 
 
 @pytest.mark.parametrize("length", [1, 51, 80, 81, 160, 301])
@@ -82,7 +83,7 @@ def test_a_small_thing_keeps_its_colour_in_a_gif(tmp_path):
     frames = [noise.copy() for _ in range(4)]
     for step, frame in enumerate(frames):
         frame[20:22, 10 * step : 10 * step + 4] = (200, 20, 30)
-    write_video(tmp_path / "film.gif", frames)
+    write_film(tmp_path / "film.gif", frames)
     with Image.open(tmp_path / "film.gif") as film:
         film.seek(3)
         red, green, _ = np.array(film.convert("RGB"))[20, 31].astype(int)

@@ -9,7 +9,8 @@ from saltwm.diagnostics import jacobians, propagation
 from saltwm.ground.config import AffineConfig, EncoderConfig, ModelConfig, ObjectiveConfig, TransformerConfig, WorldSpec
 from saltwm.ground.errors import ShapeError, UsageError
 from saltwm.model.world_model import TRANSITIONS, WorldModel
-from saltwm.objective import draw_projections, effective_rank, prediction_loss, sigreg, training_loss
+from saltwm.monitors import effective_rank
+from saltwm.objective import draw_projections, prediction_loss, sigreg, training_loss
 
 D, SIZE, BLOCK, K = 6, 8, 4, 3
 ENCODER = EncoderConfig(kind="conv", channels=(4,), width=8, projection_dim=8)

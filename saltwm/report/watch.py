@@ -9,35 +9,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from saltwm.disk import durable
+from saltwm.disk import durable, journal
+from saltwm.disk.journal import Row
 from saltwm.ground.errors import DamagedError, UsageError, not_a_run
 
-Row = dict[str, Any]
-METRICS_FILE = "metrics.jsonl"
-TIMING_FILE = "timing.jsonl"
-_NEEDED = {
-    METRICS_FILE: ("step", "effective_rank", "latent_std"),
-    TIMING_FILE: ("step", "processes", "frames_per_second", "waited_fraction", "seconds_left"),
-}
 COLOURS = ("orange3", "dodger_blue1")
-COLLAPSE_RANK = 3.0
-"""Below this effective rank the latents no longer tell states apart, and the run says so."""
-COLLAPSE_STD = 0.1
-"""The same for their mean spread, which SIGReg holds near 1: without it all latents shrink to a point, rank and all."""
-
-
-def sickness(row: Row) -> str | None:
-    """What is wrong with the latents after a measurement, in a few words; None if nothing is."""
-    rank, spread = row["effective_rank"], row["latent_std"]
-    if row["step"] > 1 and (rank < COLLAPSE_RANK or spread < COLLAPSE_STD):
-        return f"the latents use {rank:.1f} dimensions with a spread of {spread:.2f}; they are collapsing"
-    return None
 
 
 @dataclass(frozen=True)
@@ -79,19 +60,8 @@ def read_files(run: Path) -> RunFiles:
     """Read a run's curves; UsageError if it is not a run."""
     if not (run / "run.json").exists():
         raise not_a_run(run)
-    metrics, timing = read_rows(run / METRICS_FILE), read_rows(run / TIMING_FILE)
+    metrics, timing = (journal.read_rows(run / name) for name in journal.FILES)
     return RunFiles(run.name, _total_steps(run / "run.json"), metrics, timing)
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a run's curves or speed, none before the first; DamagedError for one that lacks what is drawn."""
-    rows = durable.read_json_lines(path) if path.exists() else []
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row, dict) or not all(type(value) in (int, float) for value in row.values()):
-            raise DamagedError(f"{path}: line {number}: expected an object of numbers, found {row!r:.80}")
-        if missing := [name for name in _NEEDED[path.name] if name not in row]:
-            raise DamagedError(f"{path}: line {number}: {missing[0]} is missing")
-    return rows
 
 
 def _total_steps(path: Path) -> int:
@@ -139,7 +109,7 @@ def headline(files: RunFiles) -> str:
 
 
 def _warnings(files: RunFiles) -> Iterator[Text]:
-    sick = sickness(files.metrics[-1])
+    sick = journal.sickness(files.metrics[-1])
     if sick:
         yield Text(sick, style="bold red")
 
