@@ -225,19 +225,19 @@ def test_a_second_writer_is_refused_and_a_killed_one_leaves_no_lock(tmp_path):
         holder.kill()
         holder.wait()
         holder.stdout.close()
-    (tmp_path / ".tmp-1-half").write_text("left by the dead")
+    (tmp_path / f".tmp-saltwm-{'1' * 16}-half").write_text("left by the dead")
     with durable.only_writer(tmp_path, "train"):
-        assert not (tmp_path / ".tmp-1-half").exists()
+        assert not (tmp_path / f".tmp-saltwm-{'1' * 16}-half").exists()
 
 
 def test_the_right_to_replace_a_directory_is_one_process_s_and_its_lock_does_not_stay(tmp_path):
-    (tmp_path / ".tmp-1-neighbour").mkdir()
+    (tmp_path / f".tmp-saltwm-{'1' * 16}-neighbour").mkdir()
     with durable.only_replacer(tmp_path / "d", "ship"):
         with pytest.raises(LockedError, match="saltwm ship"), durable.only_replacer(tmp_path / "d", "ship"):
             pass
         with durable.only_replacer(tmp_path / "e", "ship"):  # another one beside it
             pass
-    assert [path.name for path in tmp_path.iterdir()] == [".tmp-1-neighbour"]
+    assert [path.name for path in tmp_path.iterdir()] == [f".tmp-saltwm-{'1' * 16}-neighbour"]
 
 
 def test_a_lock_whose_file_its_holder_removed_is_not_held(tmp_path, monkeypatch):

@@ -211,12 +211,15 @@ def test_a_crash_leaves_a_whole_shipment_or_none(run, tmp_path, monkeypatch):
 
 
 def test_the_neighbours_of_a_shipment_are_left_alone_and_nothing_stays_behind(run, tmp_path, monkeypatch):
-    for name in (".tmp-7-somebody", ".tmp-old-theirs", ".tmp-mine", ".tmp-1-not-mymodel"):
+    for name in (".tmp-7-mymodel", ".tmp-saltwm-old-theirs", ".tmp-mine", f".tmp-saltwm-{'1' * 16}-not-mymodel"):
         (tmp_path / name).mkdir()
     before = set(tmp_path.iterdir())
     monkeypatch.chdir(tmp_path)
     ship(run, Path("mymodel"))
-    for leftover in (".tmp-99999-mymodel", ".tmp-old-mymodel"):  # of this very shipment, killed before
+    for leftover in (
+        f".tmp-saltwm-{'9' * 16}-mymodel",
+        ".tmp-saltwm-old-mymodel",
+    ):  # of this very shipment, killed before
         (tmp_path / leftover).mkdir()
     ship(run, Path("mymodel"))
     assert set(tmp_path.iterdir()) == before | {tmp_path / "mymodel"}
@@ -242,7 +245,7 @@ def test_a_crash_while_a_shipment_is_replaced_leaves_the_old_one_or_the_new_one(
 
 def test_what_a_killed_shipment_set_aside_comes_back(run, tmp_path):
     ship(run, tmp_path / "out")
-    (tmp_path / "out").rename(tmp_path / ".tmp-old-out")  # killed between the two moves
+    (tmp_path / "out").rename(tmp_path / ".tmp-saltwm-old-out")  # killed between the two moves
     with pytest.raises(UsageError, match="no such"), durable.only_replacer(tmp_path / "out", "ship"):
         raise UsageError("no such disk")
     saltwm.load(tmp_path / "out")

@@ -155,7 +155,7 @@ class Crash:
 
 
 def _write_half(step, path):
-    temporary = path.with_name(f"{durable.TMP_PREFIX}{os.getpid()}-{path.name}")
+    temporary = next(path.parent.glob(f"{durable.TMP_PREFIX}*-{path.name}"), durable.temporary_beside(path))
     if step == "append":
         with open(path, "a") as file:
             file.write('{"step": 3, "lo')

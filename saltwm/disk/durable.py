@@ -2,7 +2,10 @@
 
 Every file is written beside its place under a temporary name, synced, and moved over it; a directory is filled under
 a temporary name and moved as one. A crash at any moment leaves the old state or the new one, and leftovers whose name
-says so (`.tmp-...`), which the next writer removes.
+says so (`.tmp-saltwm-...`), which the next writer removes.
+
+Nothing that lies in a folder leads a writer out of it: temporary names cannot be guessed, locks and journals are opened
+only if they are regular files with one name, and below the folder that a writer holds no link is followed.
 """
 
 import contextlib
@@ -12,10 +15,13 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +30,10 @@ from saltwm.ground.errors import DamagedError, DiskError, LockedError, UsageErro
 
 T = TypeVar("T")
 
-TMP_PREFIX = ".tmp-"
+TMP_PREFIX = ".tmp-saltwm-"
+_MADE_HERE = re.compile(rf"{re.escape(TMP_PREFIX)}(old|[0-9a-f]{{16}})-(?P<name>.+)", re.DOTALL)
 MANIFEST = "manifest.json"
+_NOT_OWN = "a link, a pipe, a folder or a file with a second name, so nothing is written there; remove it"
 _DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
 
 
@@ -68,7 +76,8 @@ def write_file(path: Path, save: Callable[[Path], object]) -> None:
 
 def _replace(path: Path, save: Callable[[Path], object], size: int | None) -> None:
     _require_place(path)
-    temporary = path.with_name(f"{TMP_PREFIX}{os.getpid()}-{path.name}")
+    _require_held(path)
+    temporary = temporary_beside(path)
     with _disk_errors(path, size), _removed_on_failure(temporary):
         _before_step("write", path)
         save(temporary)
@@ -76,6 +85,11 @@ def _replace(path: Path, save: Callable[[Path], object], size: int | None) -> No
         _before_step("replace", path)
         os.replace(temporary, path)
         _sync_directory(path.parent)
+
+
+def temporary_beside(path: Path) -> Path:
+    """A new name in the same folder, which nobody can have guessed and laid a link at."""
+    return path.with_name(f"{TMP_PREFIX}{secrets.token_hex(8)}-{path.name}")
 
 
 def _require_place(path: Path) -> None:
@@ -88,11 +102,28 @@ def _require_place(path: Path) -> None:
 
 def append_json_line(path: Path, value: Any) -> None:
     """Append one record to a JSON-lines file; a crash can cut only the last line, and readers say so."""
-    line = json_line(value)
+    line = json_line(value).encode()
+    _require_held(Path(path))
     with _disk_errors(Path(path), len(line)):
         _before_step("append", Path(path))
-        with open(path, "a", encoding="utf-8") as file:
+        with os.fdopen(_open_own(Path(path), os.O_WRONLY | os.O_APPEND), "ab") as file:
             file.write(line)
+
+
+def _open_own(path: Path, flags: int) -> int:
+    """Descriptor of the regular file at `path`, made if need be; DamagedError for a link, a pipe or a second name."""
+    try:
+        # Not blocking: opening a pipe would wait for its other end.
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise
+        raise DamagedError(f"{path}: {_NOT_OWN}") from error
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(descriptor)
+        raise DamagedError(f"{path}: {_NOT_OWN}")
+    return descriptor
 
 
 def json_line(value: Any) -> str:
@@ -151,6 +182,7 @@ def read_json_lines(path: Path) -> list[Any]:
 
 def make_folder(path: Path) -> None:
     """A folder at `path`, with those above it; one that is there is left as it is."""
+    _require_held(path / "...")
     with _disk_errors(path, None):
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -173,12 +205,12 @@ def publish_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
     `only_replacer`, which brings it back if a kill came between.
     """
     path = Path(path)
-    temporary = path.with_name(f"{TMP_PREFIX}{os.getpid()}-{path.name}")
+    temporary = temporary_beside(path)
     make_folder(path.parent)
     with _disk_errors(path, None), _removed_on_failure(temporary):
-        shutil.rmtree(temporary, ignore_errors=True)
-        make_folder(temporary)
+        temporary.mkdir()
         yield temporary
+        _require_held(path)
         write_json(temporary / MANIFEST, file_hashes(temporary))
         for file in temporary.rglob("*"):
             if file.is_file():
@@ -187,6 +219,7 @@ def publish_directory(path: Path, *, replace: bool = False) -> Iterator[Path]:
                 _sync_directory(file)
         _sync_directory(temporary)
         _before_step("publish", path)
+        _require_held(path)
         with _set_aside(path) if replace else contextlib.nullcontext():
             os.replace(temporary, path)
             _sync_directory(path.parent)
@@ -210,7 +243,7 @@ def _set_aside(path: Path) -> Iterator[None]:
 
 def _bring_back(path: Path) -> None:
     """What was set aside for a successor that never came."""
-    if not path.exists() and _aside(path).exists():
+    if not os.path.lexists(path) and _aside(path).is_dir() and not _aside(path).is_symlink():
         _aside(path).rename(path)
 
 
@@ -220,7 +253,7 @@ def _aside(path: Path) -> Path:
 
 def discard_directory(path: Path) -> None:
     """Out of sight in one move, then gone: a crash between the two leaves only a leftover."""
-    doomed = _aside(path)
+    doomed = temporary_beside(path)
     with _disk_errors(path, None):
         _before_step("hide", path)
         path.rename(doomed)
@@ -264,15 +297,16 @@ def verify_directory(directory: Path, *, hashes: bool = True, besides: Collectio
 
 def remove_leftovers(directory: Path) -> None:
     """Remove what crashed writers left half-written here; call it only under the directory's lock."""
-    for leftover in Path(directory).glob(f"{TMP_PREFIX}*"):
-        _remove(leftover)
+    for entry in list(Path(directory).glob(f"{TMP_PREFIX}*")):
+        if _MADE_HERE.fullmatch(entry.name):
+            _remove(entry)
 
 
 def _remove_leftovers_of(path: Path) -> None:
     """Remove what crashed writers of this one directory left beside it, and nothing of its neighbours."""
-    mine = re.compile(rf"{re.escape(TMP_PREFIX)}(\d+|old)-{re.escape(path.name)}")
     for neighbour in list(path.parent.iterdir()):
-        if mine.fullmatch(neighbour.name):
+        made = _MADE_HERE.fullmatch(neighbour.name)
+        if made and made["name"] == path.name:
             _remove(neighbour)
 
 
@@ -334,14 +368,53 @@ def _disk_errors(path: Path, size: int | None) -> Iterator[None]:
 # --- one writer -------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A lock of this process: what it guards, and the file or folder whose identity proves that it still does."""
+
+    folder: Path
+    proof: Path
+    is_folder: bool
+    """Whether everything below `folder` is guarded, or only `folder` itself."""
+    identity: os.stat_result
+
+
+_held: list[_Held] = []
+
+
+def _require_held(path: Path) -> None:
+    """LockedError if the lock over `path` was removed or replaced; DamagedError for a link between the two."""
+    path = Path(os.path.abspath(path))
+    for held in _held:
+        if not (path == held.folder or (held.is_folder and path.is_relative_to(held.folder))):
+            continue
+        if not _is_same(held.proof, held.identity):
+            raise LockedError(f"{held.proof}: removed or replaced by somebody else; stopped before the next save")
+        for place in path.parents[: len(path.parts) - len(held.folder.parts) - 1]:
+            if place.is_symlink():
+                raise DamagedError(f"{place}: {_NOT_OWN}")
+
+
+def _is_same(path: Path, found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.stat(), found)
+    except FileNotFoundError:
+        return False
+
+
 @contextlib.contextmanager
 def only_writer(directory: Path, job: str) -> Iterator[None]:
-    """Hold the directory's lock, or LockedError naming who does. The kernel frees it when the holder dies."""
+    """Hold the directory's lock, or LockedError naming who does. The kernel frees it when the holder dies.
+
+    The directory itself is locked too, so that who removes `.lock` lets nobody in.
+    """
     directory = Path(directory)
     make_folder(directory)
-    with _locked(directory / ".lock", directory, job):
-        remove_leftovers(directory)
-        yield
+    with _locked(directory / ".lock", directory, job) as lock, _folder_locked(directory) as folder:
+        proof = (directory, folder) if folder is not None else (directory / ".lock", lock)
+        with _holding(_Held(Path(os.path.abspath(directory)), proof[0], True, os.fstat(proof[1]))):
+            remove_leftovers(directory)
+            yield
 
 
 @contextlib.contextmanager
@@ -353,34 +426,62 @@ def only_replacer(path: Path, job: str) -> Iterator[None]:
     """
     path = Path(path)
     make_folder(path.parent)
-    lock = path.with_name(f".{path.name}.lock")
-    with _locked(lock, path, job):
+    place = path.with_name(f".{path.name}.lock")
+    with _locked(place, path, job) as lock, _holding(_Held(Path(os.path.abspath(path)), place, False, os.fstat(lock))):
         try:
             _bring_back(path)
             _remove_leftovers_of(path)
             yield
         finally:
-            lock.unlink()
+            if _is_same(place, os.fstat(lock)):
+                place.unlink()
 
 
 @contextlib.contextmanager
-def _locked(lock: Path, what: Path, job: str) -> Iterator[None]:
-    """Hold the lock on the file `lock`, which says for others who does and why."""
+def _holding(held: _Held) -> Iterator[None]:
+    _held.append(held)
+    try:
+        yield
+    finally:
+        _held.remove(held)
+
+
+@contextlib.contextmanager
+def _folder_locked(folder: Path) -> Iterator[int | None]:
+    """Hold a lock on the folder itself; None where the file system locks no folders, as some networks' do not."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise LockedError(f"{folder}: in use by a process whose .lock was removed; wait for it or stop it") from error
+    except OSError:
+        os.close(descriptor)
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _locked(lock: Path, what: Path, job: str) -> Iterator[int]:
+    """Hold the lock on the file `lock`, which names for others who does and why; yields its descriptor."""
     with _disk_errors(lock, None):
-        opened = open(lock, "a+", encoding="utf-8")  # noqa: SIM115
-    with opened as file:
+        opened = _open_own(lock, os.O_RDWR)
+    with os.fdopen(opened, "r+b", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
+            holder = file.read(400).decode(errors="replace").strip() or "another process"
             raise LockedError(f"{what}: in use by {holder}; wait for it or stop it") from error
-        if not (lock.exists() and os.path.samestat(lock.stat(), os.fstat(file.fileno()))):
+        if not _is_same(lock, os.fstat(file.fileno())):
             # Its last holder removed the file after we opened it: what we locked is nobody's any more.
             raise LockedError(f"{what}: was in use a moment ago; repeat the command")
         started = time.strftime("%Y-%m-%d %H:%M:%S")
         holder = f"saltwm {job} (process {os.getpid()} on {socket.gethostname()}, since {started})"
         with _disk_errors(lock, len(holder)):
             file.truncate(0)
-            os.write(file.fileno(), holder.encode())  # unbuffered: closing the file must not try, and fail, again
-        yield
+            file.write(holder.encode())
+        yield file.fileno()
