@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from saltwm.disk import durable
-from saltwm.disk.records import Cell, Comparison, EpisodeRecord, Evaluation, read_cell
+from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, read_cell, read_cells
 from saltwm.evaluation.statistics import (
     compare,
     comparisons,
@@ -20,10 +20,9 @@ from saltwm.evaluation.statistics import (
     paired_difference,
     unpaired_difference,
     wilson,
-    write_comparisons,
 )
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
-from saltwm.ground.strict_json import from_plain, to_plain
+from saltwm.ground.strict_json import to_plain
 
 SIMULATIONS = 10_000
 
@@ -293,13 +292,13 @@ def write_cell(results, cell: Cell) -> None:
         durable.append_json_line(folder / "episodes.jsonl", to_plain(episode))
 
 
-def test_comparisons_on_disk_read_back_as_they_were(tmp_path):
-    for cell in (make_cell("salt", [True] * 20), make_cell("random", [False] * 20)):
+def test_comparisons_of_cells_on_disk_are_those_of_the_cells(tmp_path):
+    cells = (make_cell("salt", [True] * 20), make_cell("random", [False] * 20))
+    for cell in cells:
         write_cell(tmp_path, cell)
-    written = write_comparisons(tmp_path)
-    read = [from_plain(Comparison, item, "x") for item in durable.read_json(tmp_path / "comparisons.json")]
-    assert read == written
-    assert read[0].verdict == "better"
+    (read,) = comparisons(read_cells(tmp_path))
+    assert [read] == comparisons(cells)
+    assert read.verdict == "better"
 
 
 def test_a_summary_that_its_episodes_do_not_support_is_damage(tmp_path):

@@ -241,21 +241,23 @@ class Anatomy:
     out: Path = Path("anatomy")
     """Where index.html and the episodes' pages go."""
     pages: int = 40
-    """Failed episodes that get a page with pictures, at most."""
+    """Failed episodes that get a page with pictures: of each environment those near the median ratio r."""
     json: bool = False
     """Print the counts as JSON."""
 
     def run(self) -> None:
         """Count, film what failed, and write the pages."""
-        from saltwm.evaluation.anatomy import pair_up
+        from saltwm.disk.records import read_cells
+        from saltwm.evaluation.anatomy import examples, pair_up
         from saltwm.jobs.failures import film_failures
-        from saltwm.report.anatomy import anatomy_table, write_anatomy
+        from saltwm.report.anatomy import PICTURES, anatomy_table, write_anatomy
 
         at_least("pages", self.pages, 0)
         durable.check_folder(self.out)
         pairs = pair_up(self.results, self.a, self.b)
-        film_failures(self.results, pairs, self.pages)
-        page = write_anatomy(self.results, pairs, self.out, self.pages)
+        shown = examples(pairs, {cell.name: cell for cell in read_cells(self.results)}, self.pages)
+        film_failures(self.results, [one for chosen in shown for one in chosen], self.out / PICTURES)
+        page = write_anatomy(self.results, pairs, self.out, shown)
         if self.json:
             print(json.dumps([dataclasses.asdict(pair) for pair in pairs]))
             return

@@ -97,7 +97,9 @@ def readable(value: Any) -> str:
 
 def print_results(results: Path) -> None:
     """The success tables of everything evaluated so far, with the paired tests."""
-    from saltwm.disk.records import read_cells, read_comparisons, read_plan
+    from saltwm.disk.records import read_cells, read_plan
+    from saltwm.evaluation.statistics import comparisons
     from saltwm.report.tables import success_table
 
-    say(success_table(read_cells(results), read_comparisons(results), read_plan(results)))
+    cells = read_cells(results)
+    say(success_table(cells, comparisons(cells), read_plan(results)))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tyro
 
-from saltwm.cli.printing import show
+from saltwm.cli.printing import Maybe, show
 
 
 @dataclass(frozen=True)
@@ -14,8 +14,8 @@ class Results:
 
     results: tyro.conf.Positional[Path]
     """Results directory."""
-    out: Path = Path("docs/results.md")
-    """The document."""
+    out: Maybe[Path] = None
+    """The document; docs/results.md by default, unless that was made from other records."""
     readme: Path | None = None
     """File whose table, between two marker comments, is replaced too."""
     check: bool = False

@@ -4,9 +4,7 @@ results/tasks/TASKS.json                       a TaskSet: starts and goals, froz
 results/evaluations/CELL/evaluation.json       an Evaluation: one method on one task set, with its summary
 results/evaluations/CELL/episodes.jsonl        an EpisodeRecord per line, in task order
 results/evaluations/CELL/actions.npy           float32 [steps of all episodes, A]: what repeats them
-results/evaluations/CELL/anatomy.json          an Anatomy: its failures by kind
 results/evaluations/CELL/pictures/             moving pictures and strips of some episodes
-results/comparisons.json                       a list of Comparison: methods on the same tasks
 results/suite.json                             a list of PlannedCell: what a suite will evaluate, written before it does
 results/diagnostics/RUN/diagnosis.json         a Diagnosis: error propagation by step
 results/diagnostics/RUN/probes.json            Probes: what the latents know and whether distances between them mean it
@@ -15,6 +13,8 @@ results/diagnostics/RUN/decoded.json           a Decoding: pixel errors of decod
 results/diagnostics/RUN/decoded.png            the picture that it describes
 results/diagnostics/RUN/metrics.jsonl          the run's training curves, copied
 results/stages.json                            a list of Stage: how long each step of a reproduction took
+
+Comparisons and anatomies are computed from these when they are read (evaluation/statistics.py, evaluation/anatomy.py).
 """
 
 import dataclasses
@@ -46,6 +46,8 @@ class Task:
     goal: tuple[float, ...]
     distance: float
     """From start to goal in success radii."""
+    kind: str = field(default="", metadata=LATER)
+    """What the task asks for, such as lifting a cube, by the environment's own rule; empty where all are alike."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,11 @@ class TaskSet:
 
     @property
     def sha256(self) -> str:
-        """Identity of the set."""
-        return durable.sha256_json(to_plain(self))
+        """Identity of the set: its starts and goals. The kinds follow from those and are no part of it."""
+        plain = to_plain(self)
+        for task in plain["tasks"]:
+            del task["kind"]
+        return durable.sha256_json(plain)
 
 
 @dataclass(frozen=True)
@@ -372,8 +377,8 @@ class PairedDifference:
 
 
 @dataclass(frozen=True)
-class Comparison(PairedDifference, Contest):  # the last base's fields come first, in files too
-    """A contest and its outcome; results/comparisons.json is a list of these."""
+class Comparison(PairedDifference, Contest):  # the last base's fields come first
+    """A contest and its outcome."""
 
 
 @dataclass(frozen=True)
@@ -468,11 +473,6 @@ def read_plan(results: Path) -> tuple[PlannedCell, ...]:
     return _read_list(PlannedCell, Path(results) / "suite.json")
 
 
-def read_comparisons(results: Path) -> tuple[Comparison, ...]:
-    """The paired tests in results/comparisons.json; none before two methods met the same tasks."""
-    return _read_list(Comparison, Path(results) / "comparisons.json")
-
-
 def read_stages(results: Path) -> tuple[Stage, ...]:
     """How long each step of `saltwm reproduce` took, in the order in which they were begun."""
     return _read_list(Stage, Path(results) / "stages.json")
@@ -497,6 +497,12 @@ def read_tasks(path: Path) -> TaskSet:
     if tasks.sha256 != stored:
         raise DamagedError(f"{path}: its tasks do not have the hash it names; they were edited")
     return tasks
+
+
+def read_task_sets(results: Path) -> dict[str, TaskSet]:
+    """Every frozen task set under `results`, by hash."""
+    sets = (read_tasks(path) for path in sorted(Path(results).glob("tasks/*.json")))
+    return {task_set.sha256: task_set for task_set in sets}
 
 
 def read_cell(folder: Path) -> Cell:

@@ -6,25 +6,24 @@ executed; both are elite costs in the model's latent space, at different optimis
 
 import itertools
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from saltwm.disk.durable import write_config
 from saltwm.disk.records import (
     MISMATCH_RATIO,
     Anatomy,
     Cell,
     EpisodeRecord,
+    FailedEpisode,
     Failure,
     KindOfTask,
     PairedAnatomy,
     Rate,
+    TaskSet,
+    failed_episodes,
     read_cells,
-    read_tasks,
 )
-from saltwm.envs import ENVIRONMENTS, env_class
 from saltwm.evaluation.statistics import by_contest, compare, may_meet, on_shared_tasks, wilson
 from saltwm.ground.checks import one_of
 from saltwm.ground.errors import MismatchError, NonFiniteError, UsageError
@@ -95,23 +94,36 @@ def _named(cells: Sequence[Cell], name: str, results: Path) -> list[Cell]:
     return found
 
 
-def write_anatomies(results: Path) -> None:
-    """Leave anatomy.json beside every finished evaluation under `results`."""
-    results, kinds = Path(results), dict[str, list[str]]()
-    for cell in read_cells(results):
-        tasks = cell.evaluation.tasks_sha256
-        if tasks not in kinds:
-            kinds[tasks] = _task_kinds(results / cell.evaluation.tasks_file, tasks)
-        write_config(results / "evaluations" / cell.name / "anatomy.json", anatomy(cell.episodes, kinds[tasks]))
+def anatomies(cells: Iterable[Cell], task_sets: Mapping[str, TaskSet]) -> dict[str, Anatomy]:
+    """The anatomy of each evaluation by its name; `task_sets` by hash tell what their tasks ask for."""
+    found = {}
+    for cell in cells:
+        tasks = task_sets.get(cell.evaluation.tasks_sha256)
+        found[cell.name] = anatomy(cell.episodes, [task.kind for task in tasks.tasks] if tasks else ())
+    return found
 
 
-def _task_kinds(path: Path, sha256: str) -> list[str]:
-    """What each task of the set asks for; nothing if the set is gone, another one's, or of a foreign environment."""
-    tasks = read_tasks(path) if path.exists() else None
-    if tasks is None or tasks.sha256 != sha256 or tasks.world.environment not in ENVIRONMENTS:
-        return []
-    states, goals = (np.array([getattr(task, part) for task in tasks.tasks]) for part in ("state", "goal"))
-    return env_class(tasks.world.environment).task_kinds(states, goals)
+def examples(pairs: Sequence[PairedAnatomy], cells: Mapping[str, Cell], count: int) -> list[list[FailedEpisode]]:
+    """About `count` failures to look at, as many of each pair: of each method and kind those nearest its median r.
+
+    The paper shows examples near the median ratio of their type (App. D.3).
+    """
+    share = -(-count // len(pairs)) if pairs else 0
+    return [_typical(list(failed_episodes(pair, cells)), share) for pair in pairs]
+
+
+def _typical(failed: list[FailedEpisode], count: int) -> list[FailedEpisode]:
+    groups: dict[tuple[str, str], list[FailedEpisode]] = {}
+    for one in failed:
+        groups.setdefault((one.cell.evaluation.method, one.failure.kind), []).append(one)
+    ranked = []
+    for group in groups.values():
+        ratios = [one.failure.ratio for one in group if one.failure.ratio]
+        middle = math.log(statistics.median(ratios)) if ratios else 0.0
+        group.sort(key=lambda one: abs(math.log(one.failure.ratio) - middle) if one.failure.ratio else math.inf)
+        ranked.append(group)
+    in_turn = [one for row in itertools.zip_longest(*ranked) for one in row if one is not None]
+    return in_turn[:count]
 
 
 def dissect(episode: EpisodeRecord) -> Failure:

@@ -9,13 +9,12 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
 from saltwm.disk import durable
-from saltwm.disk.records import Cell, Comparison, Evaluation, PairedDifference, Rate, read_cells
+from saltwm.disk.records import Cell, Comparison, Evaluation, PairedDifference, Rate
 from saltwm.ground.errors import MismatchError, NonFiniteError, UsageError
 from saltwm.ground.rng import stream
 from saltwm.ground.strict_json import to_plain
@@ -183,13 +182,6 @@ def on_shared_tasks(a: Sequence[Cell], b: Sequence[Cell]) -> tuple[list[Cell], l
     shared = {c.evaluation.tasks_sha256 for c in a} & {c.evaluation.tasks_sha256 for c in b}
     in_a, in_b = ([c for c in side if c.evaluation.tasks_sha256 in shared] for side in (a, b))
     return in_a, in_b
-
-
-def write_comparisons(results: Path, seed: int = 0) -> list[Comparison]:
-    """Compare everything under `results` that can be paired, and leave it in results/comparisons.json."""
-    found = comparisons(read_cells(results), seed)
-    durable.write_json(Path(results) / "comparisons.json", [to_plain(comparison) for comparison in found])
-    return found
 
 
 # --- parts -------------------------------------------------------------------------------------------------------

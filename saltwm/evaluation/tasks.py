@@ -1,6 +1,7 @@
 """Tasks: starts and goals chosen once from stored episodes, frozen to JSON with a hash, shared by all methods."""
 
 import contextlib
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def choose_tasks(
             drawn = _one_per_episode(dataset, env, protocol, count, seed, episodes)
         else:
             drawn = _as_the_authors_draw(dataset, env, protocol, count, seed)
-    return TaskSet(
+    chosen = TaskSet(
         world=dataset.world,
         protocol=protocol,
         seed=seed,
@@ -52,6 +53,15 @@ def choose_tasks(
         pairs_too_near=drawn.too_near,
         tasks=tuple(drawn.tasks),
     )
+    return with_kinds(chosen)
+
+
+def with_kinds(tasks: TaskSet) -> TaskSet:
+    """The same set with what each task asks for, by its environment's rule."""
+    states, goals = (np.array([getattr(task, part) for task in tasks.tasks]) for part in ("state", "goal"))
+    kinds = env_class(tasks.world.environment).task_kinds(states, goals)
+    named = (dataclasses.replace(task, kind=kind) for task, kind in zip(tasks.tasks, kinds, strict=True))
+    return dataclasses.replace(tasks, tasks=tuple(named))
 
 
 def _allowed_episodes(
@@ -160,4 +170,4 @@ def read_frozen(path: Path) -> TaskSet:
         )
     if [task.index for task in tasks.tasks] != list(range(len(tasks.tasks))) or not tasks.tasks or tasks.seed < 0:
         raise DamagedError(f"{path}: expected tasks numbered from 0 and a seed of at least 0")
-    return tasks
+    return with_kinds(tasks)

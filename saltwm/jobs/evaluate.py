@@ -1,4 +1,4 @@
-"""From a run and a dataset, or a frozen task set, to a recorded evaluation: tasks, job, records, comparisons."""
+"""From a run and a dataset, or a frozen task set, to a recorded evaluation: tasks, job, records."""
 
 import re
 from dataclasses import dataclass
@@ -8,9 +8,7 @@ from saltwm.data.split import held_out, why_seen
 from saltwm.disk import durable
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.records import Evaluation, TaskSet
-from saltwm.evaluation.anatomy import write_anatomies
 from saltwm.evaluation.protocols import DEFAULT_TASKS, protocol_for
-from saltwm.evaluation.statistics import write_comparisons
 from saltwm.evaluation.tasks import choose_tasks, write_tasks
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import CEMConfig, GaussNewtonConfig, ModelConfig, PlannerConfig, ProtocolConfig
@@ -48,7 +46,7 @@ class Request:
 def evaluate_run(
     request: Request, source: Dataset | TaskSet, results: Path, *, workers: int = 2, pictures: int = 4
 ) -> Evaluation:
-    """Evaluate into RESULTS/evaluations/CELL, on the tasks that every other method gets, and compare with them.
+    """Evaluate into RESULTS/evaluations/CELL, on the tasks that every other method gets.
 
     The tasks are chosen from a dataset, or are a frozen set as it is.
     """
@@ -56,9 +54,7 @@ def evaluate_run(
     at_least("pictures", pictures, 0)
     job, cell = make_job(request, source, results)
     with pool:
-        evaluation = evaluate(job, cell, pool, pictures=pictures)
-    compare_all(results)
-    return evaluation
+        return evaluate(job, cell, pool, pictures=pictures)
 
 
 def evaluate_policy(
@@ -75,15 +71,7 @@ def evaluate_policy(
     if method == "random":
         raise UsageError("random is the policy that every method is compared with; give your own another name")
     job, cell = make_job(request or Request(run=None), source, results, method)
-    evaluation = evaluate_here(job, policy, cell, pictures=pictures)
-    compare_all(results)
-    return evaluation
-
-
-def compare_all(results: Path) -> None:
-    """Renew the paired tests and failure anatomies of everything under RESULTS."""
-    write_comparisons(results)
-    write_anatomies(results)
+    return evaluate_here(job, policy, cell, pictures=pictures)
 
 
 def make_job(request: Request, source: Dataset | TaskSet, results: Path, method: str | None = None) -> tuple[Job, Path]:

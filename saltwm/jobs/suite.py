@@ -21,7 +21,6 @@ from saltwm.jobs.cell import CHUNK_SECONDS, evaluate, evaluation_workers, requir
 from saltwm.jobs.evaluate import (
     Request,
     can_plan,
-    compare_all,
     make_job,
     method_name,
     protocol_of,
@@ -90,7 +89,6 @@ def run_suite(
     with pool:
         for job, cell in jobs:
             evaluations.append(evaluate(job, cell, pool, pictures=pictures))
-            compare_all(results)
     return evaluations
 
 

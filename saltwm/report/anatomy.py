@@ -1,5 +1,6 @@
 """Where two methods fail on the same tasks: a page with the counts, and a page for each failed episode."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 KINDS = {
-    "mismatch": "The second plan began more than five times as far from the goal as the first one had promised to end: "
-    "the model was wrong about what its own plan would do.",
-    "unflagged": "The second plan began about where the first one had promised to end: by the model's own costs all "
-    "went well.",
+    "mismatch": "The second plan's first elite cost c is more than five times ĉ, the cost that the first plan ended "
+    "with. c is the predicted end of a hardly optimised plan, so the model's error and the early stage of the second "
+    "search both raise it.",
+    "unflagged": "The second plan's first elite cost c is at most five times ĉ, the cost that the first plan ended "
+    "with: the model's own costs do not flag this failure.",
     "unclassified": "There was no second plan, or nothing was predicted: the costs say nothing.",
 }
 
@@ -65,17 +67,27 @@ class Contest:
     drawings: tuple[Drawing, ...]
 
 
-def write_anatomy(results: Path, pairs: Sequence[PairedAnatomy], out: Path, pages: int = 40) -> Path:
-    """Write OUT/index.html, and a page for each of the first `pages` failures; returns the index's path."""
+PICTURES = "pictures"
+"""Folder beside the pages: films of failures that the results folder has none of."""
+
+
+def write_anatomy(
+    results: Path, pairs: Sequence[PairedAnatomy], out: Path, shown: Sequence[Sequence[FailedEpisode]] = ()
+) -> Path:
+    """Write OUT/index.html, and a page for each failure in `shown`, those of each pair; returns the index's path."""
     results, out = Path(results), Path(out)
     cells = {cell.name: cell for cell in read_cells(results)}
     durable.make_folder(out)
-    contests, numbers = [], iter(range(1, pages + 1))
-    for pair in pairs:
-        failed = tuple(_listed(one, next(numbers, None)) for one in failed_episodes(pair, cells))
+    contests, numbers = [], itertools.count(1)
+    for pair, chosen in itertools.zip_longest(pairs, shown, fillvalue=()):
+        with_page = {(one.cell.name, one.failure.task) for one in chosen}
+        failed = tuple(
+            _listed(one, next(numbers) if (one.cell.name, one.failure.task) in with_page else None)
+            for one in failed_episodes(pair, cells)
+        )
         for listed in failed:
             if listed.page is not None:
-                durable.write_text(out / listed.page, _episode_page(results, listed))
+                durable.write_text(out / listed.page, _episode_page(results, out, listed))
         contests.append(_contest(pair, failed))
     first, second = contests[0].sides
     title = f"Where {first.label} and {second.label} fail"
@@ -131,7 +143,7 @@ def _drawings(pair: PairedAnatomy) -> Iterable[Drawing]:
         yield figures.failure_ratios("Cost ratio of failures", shown, MISMATCH_RATIO, size=(4.2, 2.5))
 
 
-def _episode_page(results: Path, listed: Listed) -> str:
+def _episode_page(results: Path, out: Path, listed: Listed) -> str:
     one, e = listed.one, listed.one.cell.evaluation
     plans = [plan for plan in one.episode.plans if plan.elite_costs]
     series, end = Series(listed.label, e.method), one.episode.steps_taken
@@ -145,13 +157,15 @@ def _episode_page(results: Path, listed: Listed) -> str:
         kind=KINDS[one.failure.kind],
         plans=plans,
         drawing=drawing,
-        pictures=_pictures(results, one.cell, one.episode),
-        other_pictures=_pictures(results, one.other_cell, one.other),
+        pictures=_pictures(results, out, one.cell, one.episode),
+        other_pictures=_pictures(results, out, one.other_cell, one.other),
         results=str(results),
     )
 
 
-def _pictures(results: Path, cell: Cell, episode: EpisodeRecord) -> list[Picture]:
+def _pictures(results: Path, out: Path, cell: Cell, episode: EpisodeRecord) -> list[Picture]:
     """The strip and the moving picture of one episode, if they were drawn; the strip first."""
-    found = read_pictures(results / "evaluations" / cell.name, f"task-{episode.task:03d}-{episode.reason}.")
+    stem = f"task-{episode.task:03d}-{episode.reason}."
+    drawn = read_pictures(results / "evaluations" / cell.name / "pictures", cell.name, stem)
+    found = drawn or read_pictures(out / PICTURES / cell.name, cell.name, stem)
     return sorted(found, key=lambda picture: picture.kind == "gif")

@@ -21,12 +21,13 @@ from saltwm.disk.records import (
     TaskSet,
     Training,
     read_cells,
-    read_comparisons,
     read_decoding,
     read_plan,
     read_stages,
-    read_tasks,
+    read_task_sets,
 )
+from saltwm.evaluation.anatomy import anatomies
+from saltwm.evaluation.statistics import comparisons
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.report.tables import run_name
 
@@ -121,16 +122,19 @@ def read_findings(results: Path) -> Findings:
         raise UsageError(
             f"{results}: no results to report; make some with: saltwm evaluate RUN --data DATA --out {results}"
         )
-    anatomies, old_anatomies = _read_anatomies(results, cells)
+    task_sets = read_task_sets(results)
     planned = read_plan(results)
-    comparisons, old_comparisons = _current(read_comparisons(results), cells)
     return Findings(
         results=results,
         cells=cells,
-        anatomies=anatomies,
-        pictures=tuple(picture for cell in cells for picture in read_pictures(results / "evaluations" / cell.name)),
-        comparisons=comparisons,
-        task_sets=_read_task_sets(results),
+        anatomies=anatomies(cells, task_sets),
+        pictures=tuple(
+            picture
+            for cell in cells
+            for picture in read_pictures(results / "evaluations" / cell.name / "pictures", cell.name)
+        ),
+        comparisons=tuple(comparisons(cells)),
+        task_sets=task_sets,
         runs=runs,
         planned=planned,
         stages=read_stages(results),
@@ -138,8 +142,6 @@ def read_findings(results: Path) -> Findings:
             *_unfinished(results, cells, runs),
             *_undrawn(results, runs),
             *_not_begun(results, cells, planned),
-            *old_anatomies,
-            *old_comparisons,
         ),
     )
 
@@ -182,54 +184,11 @@ def _read_if_there(kind: type[T], path: Path) -> T | None:
     return read_config(kind, path) if path.exists() else None
 
 
-def _current(
-    comparisons: tuple[Comparison, ...], cells: tuple[Cell, ...]
-) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
-    """The comparisons that agree with the evaluations they name, and a sentence for each that is older than them."""
-    successes = {cell.name: cell.evaluation.success.successes for cell in cells}
-
-    def agrees(c: Comparison) -> bool:
-        if not successes.keys() >= {*c.cells_a, *c.cells_b}:
-            return False
-        counted = (sum(successes[name] for name in side) for side in (c.cells_a, c.cells_b))
-        return tuple(counted) == (c.both + c.only_a, c.both + c.only_b)
-
-    old = tuple(
-        f"The comparison of {', '.join(c.cells_a)} with {', '.join(c.cells_b)} is older than its evaluations and left "
-        "out; the next saltwm evaluate renews it."
-        for c in comparisons
-        if not agrees(c)
-    )
-    return tuple(c for c in comparisons if agrees(c)), old
-
-
-def _read_anatomies(results: Path, cells: tuple[Cell, ...]) -> tuple[dict[str, Anatomy], tuple[str, ...]]:
-    """The anatomies of the cells' own failures, and a sentence for each that is older than its evaluation."""
-    found, old = {}, []
-    for cell in cells:
-        path = results / "evaluations" / cell.name / "anatomy.json"
-        if not path.exists():
-            continue
-        anatomy = read_config(Anatomy, path)
-        if [f.task for f in anatomy.failures] == [e.task for e in cell.episodes if not e.success]:
-            found[cell.name] = anatomy
-        else:
-            old.append(
-                f"The anatomy of {cell.name} is older than its episodes and left out; saltwm evaluate renews it."
-            )
-    return found, tuple(old)
-
-
-def _read_task_sets(results: Path) -> dict[str, TaskSet]:
-    sets = (read_tasks(path) for path in sorted(results.glob("tasks/*.json")))
-    return {task_set.sha256: task_set for task_set in sets}
-
-
-def read_pictures(cell: Path, stem: str = "") -> list[Picture]:
-    """The cell's pictures by name, or those of them that begin with `stem`."""
+def read_pictures(folder: Path, cell: str, stem: str = "") -> list[Picture]:
+    """A cell's pictures by name, or those of them that begin with `stem`."""
     return [
-        _read_picture(path, cell.name, "evaluate")
-        for path in sorted((cell / "pictures").glob("*"))
+        _read_picture(path, cell, "evaluate")
+        for path in sorted(folder.glob("*"))
         if path.suffix in _PICTURE_KINDS and not path.name.startswith(".") and path.name.startswith(stem)
     ]
 

@@ -18,29 +18,42 @@ from saltwm.report.findings import Findings, Run, read_findings
 from saltwm.report.tables import PooledRow
 
 BEGIN, END = "<!-- results: made by `saltwm results`, do not edit -->", "<!-- end of results -->"
+DOCUMENT = Path("docs/results.md")
+"""Where the document goes if nothing else is said."""
 STEPS_SHOWN = (1, 5, 10, 20)
 _NONE = "-"
 
 
-def write_results(results: Path, out: Path, readme: Path | None) -> list[Path]:
+def write_results(results: Path, out: Path | None, readme: Path | None) -> list[Path]:
     """Write the document, and the table into the README if one is named; returns what was written."""
     written = []
-    for path, text in _texts(results, out, readme):
+    for path, text in _texts(results, _document_path(results, out), readme):
         durable.make_folder(path.parent)
         durable.write_text(path, text)
         written.append(path)
     return written
 
 
-def check_results(results: Path, out: Path, readme: Path | None) -> list[Path]:
+def check_results(results: Path, out: Path | None, readme: Path | None) -> list[Path]:
     """MismatchError if a file is not what the records give; returns what was looked at."""
     checked = []
+    out = out or DOCUMENT
     for path, text in _texts(results, out, readme):
         if not path.exists() or durable.read_text(path) != text:
             again = _command(results, out, readme)
             raise MismatchError(f"{path}: not what the records in {results} give; write it again with: {again}")
         checked.append(path)
     return checked
+
+
+def _document_path(results: Path, out: Path | None) -> Path:
+    """The named document, or the usual one; UsageError if that one tells of other records."""
+    if out is not None:
+        return out
+    origin = f"Made from the records in `{results}` by"
+    if DOCUMENT.exists() and origin not in durable.read_text(DOCUMENT):
+        raise UsageError(f"{DOCUMENT}: not made from the records in {results}; name another document with --out FILE")
+    return DOCUMENT
 
 
 def _texts(results: Path, out: Path, readme: Path | None) -> list[tuple[Path, str]]:
@@ -204,8 +217,8 @@ def _comparisons(findings: Findings) -> list[str]:
     return [
         "## Paired comparisons",
         table(header, lines),
-        "On the same tasks: exact two-sided McNemar test, paired bootstrap interval of the difference. Renewed by each "
-        "evaluation; `saltwm anatomy` shows the episodes behind a pair.",
+        "On the same tasks: exact two-sided McNemar test, paired bootstrap interval of the difference. Computed from "
+        "the episodes; `saltwm anatomy` shows the episodes behind a pair.",
     ]
 
 
@@ -392,7 +405,7 @@ def _kinds(findings: Findings) -> list[str]:
         "## What the tasks ask for",
         table(["environment", "under", "method", "reached"], lines),
         "Tasks by what lies between start and goal (`task_kinds` of each environment, docs/environments.md), and how "
-        "many of each kind were reached. Written beside each evaluation, in `anatomy.json`.",
+        "many of each kind were reached.",
     ]
 
 

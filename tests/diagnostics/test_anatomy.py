@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltwm.disk.durable import append_json_line, read_config, write_config
-from saltwm.disk.records import Anatomy, Cell, EpisodeRecord, Evaluation, PlanRecord
-from saltwm.evaluation.anatomy import anatomy, dissect, paired_anatomy, write_anatomies
+from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, PlanRecord
+from saltwm.evaluation.anatomy import anatomies, anatomy, dissect, examples, paired_anatomy
 from saltwm.evaluation.statistics import wilson
 from saltwm.ground.errors import MismatchError, NonFiniteError
-from saltwm.ground.strict_json import to_plain
 
 
 def episode(task: int, *, ratio: float | None = None, success: bool = False, plans=None) -> EpisodeRecord:
@@ -117,15 +115,19 @@ def test_anatomies_of_different_tasks_are_not_paired():
         paired_anatomy([salt], [cell("lewm", list(lewm.episodes), tasks="e" * 64)])
 
 
-def test_anatomies_are_left_beside_their_evaluations(tmp_path):
-    salt, _ = papers_cube()
-    folder = tmp_path / "evaluations" / salt.name
-    folder.mkdir(parents=True)
-    write_config(folder / "evaluation.json", salt.evaluation)
-    for record in salt.episodes:
-        append_json_line(folder / "episodes.jsonl", to_plain(record))
-    write_anatomies(tmp_path)
-    assert read_config(Anatomy, folder / "anatomy.json") == anatomy(salt.episodes)
+def test_anatomies_are_computed_from_the_episodes_and_tell_kinds_only_where_the_task_set_is_at_hand():
+    salt, lewm = papers_cube()
+    found = anatomies([salt, lewm], {})
+    assert found == {salt.name: anatomy(salt.episodes), lewm.name: anatomy(lewm.episodes)}
+
+
+def test_examples_are_failures_near_the_median_ratio_of_their_method_and_kind():
+    ratios = [6.0, 7.0, 8.0, 9.0, 100.0]
+    lewm = cell("lewm", [episode(i, ratio=ratio) for i, ratio in enumerate(ratios)])
+    salt = cell("salt", [episode(i, success=True, ratio=1.0) for i in range(5)])
+    pair = paired_anatomy([salt], [lewm])
+    ((first, *_),) = examples([pair], {c.name: c for c in (salt, lewm)}, 2)
+    assert first.failure.ratio == pytest.approx(8.0)
 
 
 def test_success_is_counted_by_what_the_tasks_ask_for():

@@ -15,6 +15,7 @@ import pytest
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import FORMAT, CheckpointInfo, RunInfo
 from saltwm.disk.records import read_cell, read_cells, read_tasks
+from saltwm.evaluation.statistics import comparisons
 from saltwm.ground.config import CEMConfig, EncoderConfig, GaussNewtonConfig, ModelConfig, RunConfig, TrainConfig
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError, UsageError
 from saltwm.ground.strict_json import from_plain, to_plain
@@ -198,8 +199,7 @@ def test_ones_own_policy_is_a_row_like_any_other(undisturbed, dataset):
     evaluation = evaluate_policy(Still(), "still", dataset, undisturbed, request(None), pictures=0)
     solved_at_start = sum(task.distance < 1 for task in read_tasks(undisturbed / evaluation.tasks_file).tasks)
     assert evaluation.success.successes == solved_at_start
-    rows = durable.read_json(undisturbed / "comparisons.json")
-    assert ("still", "salt") in {(row["method_a"], row["method_b"]) for row in rows}
+    assert ("still", "salt") in {(c.method_a, c.method_b) for c in comparisons(read_cells(undisturbed))}
     with pytest.raises(MismatchError, match="--method NAME"):
         evaluate_policy(Still(), "salt", dataset, undisturbed, request(None))
     shutil.rmtree(undisturbed / "evaluations" / "two-room-still-paper-seed1")
@@ -211,7 +211,7 @@ def test_random_and_lewm_are_rows_on_the_same_tasks(undisturbed, lewm_run, datas
     found = [read_cell(undisturbed / "evaluations" / name).evaluation for name in records(undisturbed)]
     assert {evaluation.method for evaluation in found} == {"salt", "lewm-history3", "random"}
     assert len({evaluation.tasks_sha256 for evaluation in found}) == 1
-    pairs = {(row["method_a"], row["method_b"]) for row in durable.read_json(undisturbed / "comparisons.json")}
+    pairs = {(c.method_a, c.method_b) for c in comparisons(read_cells(undisturbed))}
     assert pairs == {("lewm-history3", "salt"), ("salt", "random"), ("lewm-history3", "random")}
 
 

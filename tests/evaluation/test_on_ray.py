@@ -117,7 +117,7 @@ def suite_on(cluster, dataset, out, *words):
 
 def records(results):
     """The bytes of every record that has no clock in it."""
-    kept = ("episodes.jsonl", "actions.npy", "anatomy.json")
+    kept = ("episodes.jsonl", "actions.npy")
     return {path.relative_to(results): path.read_bytes() for path in results.rglob("*") if path.name in kept}
 
 

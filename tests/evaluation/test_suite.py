@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from saltwm.disk import durable
 from saltwm.disk.records import read_cells, read_plan
+from saltwm.evaluation.statistics import comparisons
 from saltwm.ground.config import CEMConfig, GaussNewtonConfig
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.jobs import suite as suites
@@ -29,9 +29,9 @@ def test_every_combination_is_evaluated_and_random_is_a_method_like_any_other(fi
     assert {(cell.evaluation.method, cell.evaluation.seed) for cell in read_cells(results)} == {
         (planned.method, planned.seed) for planned in read_plan(results)
     }
-    comparison = durable.read_json(results / "comparisons.json")[0]
-    assert (comparison["method_a"], comparison["method_b"]) == ("salt", "random")
-    assert len(comparison["cells_a"]) == 2
+    (comparison,) = comparisons(read_cells(results))
+    assert (comparison.method_a, comparison.method_b) == ("salt", "random")
+    assert len(comparison.cells_a) == 2
 
 
 def test_a_finished_suite_repeats_nothing_and_a_larger_one_keeps_the_plan(finished, dataset, monkeypatch):
@@ -60,7 +60,6 @@ def test_gauss_newton_is_left_out_for_models_that_it_cannot_plan_with_and_one_li
     dataset, run, lewm_run, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(suites, "evaluate", lambda job, cell, pool, pictures: job.method)
-    monkeypatch.setattr(suites, "compare_all", lambda results: None)
     suite = Suite((run, lewm_run), ("paper", "clean"), planners=(FAST, GaussNewtonConfig()), tasks=2, random=False)
     methods = run_suite(suite, [dataset], tmp_path)
     assert methods == ["salt", "salt-gauss-newton", "lewm"] * 2

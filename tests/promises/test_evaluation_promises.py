@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from processes import wait_until_gone, workers_of
 
-from saltwm.disk.records import Task, read_cells, read_comparisons, read_plan
+from saltwm.disk.records import Task, read_cells, read_plan
 from saltwm.envs import make_env
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.rollout import run_tasks
+from saltwm.evaluation.statistics import comparisons
 from saltwm.ground.config import CEMConfig
 from saltwm.planning.policy import RandomPolicy
 from saltwm.report.tables import contests, seed_means, success_rows, success_table
@@ -216,7 +217,7 @@ def printed(results):
 
     buffer = StringIO()
     Console(file=buffer, width=200).print(
-        success_table(read_cells(results), read_comparisons(results), read_plan(results))
+        success_table(read_cells(results), comparisons(read_cells(results)), read_plan(results))
     )
     return buffer.getvalue()
 

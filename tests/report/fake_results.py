@@ -22,10 +22,9 @@ from saltwm.disk.records import (
     Training,
 )
 from saltwm.envs import ENVIRONMENTS, env_class
-from saltwm.evaluation.anatomy import write_anatomies
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
-from saltwm.evaluation.statistics import wilson, write_comparisons
-from saltwm.evaluation.tasks import write_tasks
+from saltwm.evaluation.statistics import wilson
+from saltwm.evaluation.tasks import with_kinds, write_tasks
 from saltwm.ground.config import CEMConfig, ProtocolConfig, WorldSpec
 from saltwm.ground.strict_json import to_plain
 
@@ -57,8 +56,6 @@ def make_results(
                 make_run(root, f"{slug(environment)}-{slug(method)}", environment, method)
     stages = [Stage(name, f"train data/{name}", 1234.5, 2, True) for name in environments]
     durable.write_json(root / "stages.json", [to_plain(stage) for stage in stages])
-    write_comparisons(root)
-    write_anatomies(root)
     return root
 
 
@@ -75,7 +72,8 @@ def make_tasks(environment: str, protocol: ProtocolConfig, seed: int, n: int) ->
         return tuple(rng.uniform(0, 224, size).tolist())
 
     tasks = tuple(Task(i, i, 3, place(), place(), float(rng.uniform(3, 9))) for i in range(n))
-    return TaskSet(WorldSpec(environment, 2), protocol, seed, "d4" * 32, 3 * n, n // 2, n, tasks)
+    chosen = TaskSet(WorldSpec(environment, 2), protocol, seed, "d4" * 32, 3 * n, n // 2, n, tasks)
+    return with_kinds(chosen) if environment in ENVIRONMENTS else chosen
 
 
 def make_episode(rng: np.random.Generator, task: int, method: str, budget: int) -> EpisodeRecord:

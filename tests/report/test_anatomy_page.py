@@ -9,7 +9,7 @@ from rich.console import Console
 
 from saltwm.disk.durable import write_config
 from saltwm.disk.records import failed_episodes, read_cells
-from saltwm.evaluation.anatomy import pair_up
+from saltwm.evaluation.anatomy import examples, pair_up
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report.anatomy import anatomy_table, write_anatomy
@@ -23,10 +23,16 @@ def results(tmp_path_factory):
     return make_results(root, ("two-room",), ("salt", "lewm", HOSTILE), (CLEAN_PROTOCOL,), seeds=(1, 2), n=20)
 
 
+def write(results, out, count, *methods):
+    pairs = pair_up(results, *methods)
+    cells = {cell.name: cell for cell in read_cells(results)}
+    return write_anatomy(results, pairs, out, examples(pairs, cells, count))
+
+
 @pytest.fixture(scope="module")
 def pages(results, tmp_path_factory):
     out = tmp_path_factory.mktemp("pages")
-    write_anatomy(results, pair_up(results, "salt", "lewm"), out, pages=5)
+    write(results, out, 5, "salt", "lewm")
     return {path.name: path.read_text() for path in out.iterdir()}
 
 
@@ -70,7 +76,7 @@ def test_a_failures_page_shows_what_was_promised_and_what_was_found(pages, resul
 
 
 def test_names_are_escaped_on_every_page(results, tmp_path):
-    write_anatomy(results, pair_up(results, HOSTILE, "salt"), tmp_path, pages=3)
+    write(results, tmp_path, 3, HOSTILE, "salt")
     for path in tmp_path.iterdir():
         assert "<script" not in path.read_text().lower()
 

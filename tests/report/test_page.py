@@ -9,9 +9,8 @@ import pytest
 from fake_results import make_decoding, make_results
 
 from saltwm.disk import durable
-from saltwm.disk.durable import read_config, write_config
-from saltwm.disk.records import Anatomy, Rate, read_cells, read_tasks
-from saltwm.evaluation.anatomy import write_anatomies
+from saltwm.disk.durable import write_config
+from saltwm.disk.records import Rate, read_cells, read_tasks
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.evaluation.tasks import write_tasks
 from saltwm.ground.errors import DamagedError, UsageError
@@ -52,9 +51,9 @@ def test_every_rate_is_printed_with_its_counts_and_interval(page, results):
 
 def test_paired_tests_are_printed_with_verdict_and_p(page, results):
     text = words(page)
-    for comparison in json.loads((results / "comparisons.json").read_text()):
-        assert comparison["verdict"] in text
-        assert f"{comparison['difference']:+.1f}" in text
+    for comparison in read_findings(results).comparisons:
+        assert comparison.verdict in text
+        assert f"{comparison.difference:+.1f}" in text
     assert "SALT against LeWM" in text
 
 
@@ -248,16 +247,15 @@ def test_an_unfinished_evaluation_is_named_and_in_no_table(copy):
     assert all(cell.name not in c.cells_a + c.cells_b for c in findings.comparisons)
 
 
-def test_comparisons_and_anatomies_older_than_their_episodes_are_left_out_and_named(copy):
+def test_comparisons_and_anatomies_follow_the_episodes_that_are_there_now(copy):
     cell = next(c for c in read_cells(copy) if c.evaluation.method == "salt")
     folder = copy / "evaluations" / cell.name
     episodes = tuple(dataclasses.replace(e, success=False, steps_to_success=None) for e in cell.episodes)
     durable.write_text(folder / "episodes.jsonl", "".join(json.dumps(to_plain(e)) + "\n" for e in episodes))
     write_config(folder / "evaluation.json", dataclasses.replace(cell.evaluation, success=Rate(0, 20, 0.0, 0.17)))
     findings = read_findings(copy)
-    assert cell.name not in findings.anatomies
-    assert [(c.method_a, c.method_b) for c in findings.comparisons] == [("lewm", "random")]
-    assert sum("older than" in note for note in findings.unfinished) == 3
+    assert len(findings.anatomies[cell.name].failures) == 20
+    assert {c.both + c.only_a for c in findings.comparisons if c.method_a == "salt"} == {0}
 
 
 def test_a_run_without_a_diagnosis_keeps_its_curves_and_is_named(copy):
@@ -270,7 +268,6 @@ def test_a_run_without_a_diagnosis_keeps_its_curves_and_is_named(copy):
 
 def test_diagnostics_alone_make_a_page(copy):
     shutil.rmtree(copy / "evaluations")
-    (copy / "comparisons.json").unlink()
     text = words(render(read_findings(copy)))
     assert "Nothing was evaluated yet" in text
     assert "Error propagation" in text
@@ -279,8 +276,6 @@ def test_diagnostics_alone_make_a_page(copy):
 def test_evaluations_alone_make_a_page(copy):
     shutil.rmtree(copy / "diagnostics")
     shutil.rmtree(copy / "tasks")
-    for path in copy.glob("evaluations/*/anatomy.json"):
-        path.unlink()
     text = words(render(read_findings(copy)))
     assert "are not among the files in tasks/" in text
     assert "Error propagation" not in text
@@ -303,10 +298,6 @@ def damage_tasks(results):
     durable.write_json(path, durable.read_json(path) | {"seed": 77})
 
 
-def damage_comparisons(results):
-    durable.write_json(results / "comparisons.json", {"a": 1})
-
-
 def damage_count(results):
     path = next(results.glob("evaluations/*/evaluation.json"))
     evaluation = durable.read_json(path)
@@ -322,7 +313,7 @@ def damage_episodes(results):
 
 @pytest.mark.parametrize(
     "damage",
-    [damage_metrics, damage_picture, damage_tasks, damage_comparisons, damage_count, damage_episodes],
+    [damage_metrics, damage_picture, damage_tasks, damage_count, damage_episodes],
 )
 def test_damaged_records_stop_the_report_with_the_file_s_name(copy, damage):
     damage(copy)
@@ -342,14 +333,17 @@ def test_success_by_kind_of_task_is_shown_where_the_environment_tells_kinds_apar
 
 def test_kinds_come_from_the_evaluations_own_task_set(tmp_path):
     folder = make_results(tmp_path, ("two-room",), methods=("salt",), protocols=(PAPER_PROTOCOL,), n=20)
-    (written,) = folder.glob("evaluations/*/anatomy.json")
     (tasks,) = map(read_tasks, folder.glob("tasks/*.json"))
     through = sum((task.state[0] < 112) != (task.goal[0] < 112) for task in tasks.tasks)
-    counted = {kind.kind: kind.reached.n for kind in read_config(Anatomy, written).tasks}
+    counted = {kind.kind: kind.reached.n for kind in anatomy_of(folder).tasks}
     assert counted == {"through the door": through, "within a room": 20 - through}
 
     (path,) = folder.glob("tasks/*.json")
     path.unlink()
     write_tasks(path, dataclasses.replace(tasks, seed=7))  # another set in its place
-    write_anatomies(folder)
-    assert read_config(Anatomy, written).tasks == ()
+    assert anatomy_of(folder).tasks == ()
+
+
+def anatomy_of(results):
+    (anatomy,) = read_findings(results).anatomies.values()
+    return anatomy

@@ -10,8 +10,9 @@ from fake_results import make_results
 from rich.console import Console
 
 from saltwm.disk import durable
-from saltwm.disk.records import PlannedCell, read_cells, read_comparisons
+from saltwm.disk.records import PlannedCell, read_cells
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
+from saltwm.evaluation.statistics import comparisons
 from saltwm.report.tables import json_rows, method_name, p_value, pooled_rows, seed_means, success_rows, success_table
 
 
@@ -36,7 +37,7 @@ def printed(table) -> str:
 
 
 def test_the_terminal_table_has_counts_interval_and_verdict(results):
-    text = printed(success_table(read_cells(results), read_comparisons(results)))
+    text = printed(success_table(read_cells(results), comparisons(read_cells(results))))
     row = success_rows(read_cells(results))[0]
     assert row.label == "SALT"
     for expected in (f"{row.successes}/{row.n}", f"{row.percent:.1f}", f"{row.low:.1f} to {row.high:.1f}"):
@@ -45,7 +46,7 @@ def test_the_terminal_table_has_counts_interval_and_verdict(results):
 
 
 def test_the_terminal_table_fits_eighty_columns(results):
-    text = printed(success_table(read_cells(results), read_comparisons(results)))
+    text = printed(success_table(read_cells(results), comparisons(read_cells(results))))
     assert "Two-Room, clean, H=5" in text
     assert "95 % interval" in text
     assert "…" not in text
