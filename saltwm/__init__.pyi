@@ -9,7 +9,9 @@ from saltwm.ground.config import CEMConfig as CEMConfig
 from saltwm.ground.config import GaussNewtonConfig as GaussNewtonConfig
 from saltwm.ground.config import GradientConfig as GradientConfig
 from saltwm.ground.config import ICEMConfig as ICEMConfig
+from saltwm.ground.config import MapConfig as MapConfig
 from saltwm.ground.config import MPPIConfig as MPPIConfig
+from saltwm.ground.config import PriorConfig as PriorConfig
 from saltwm.ground.config import RunConfig as RunConfig
 from saltwm.ground.errors import SaltError as SaltError
 from saltwm.interop.solver_adapter import SolverAdapter as SolverAdapter
@@ -29,5 +31,7 @@ from saltwm.planning.cem import Plan as Plan
 from saltwm.planning.cem import cem as cem
 from saltwm.planning.costs import terminal_cost as terminal_cost
 from saltwm.planning.gauss_newton import gauss_newton as gauss_newton
+from saltwm.planning.prior import ActionPrior as ActionPrior
+from saltwm.planning.prior_files import load_prior as load_prior
 
 __version__: str

@@ -15,7 +15,7 @@ import tyro
 
 from saltwm.cli.acting import Anatomy, Decode, Diagnose, Evaluate, Play, Report, Suite
 from saltwm.cli.bench import Bench
-from saltwm.cli.learning import Info, Train, Watch
+from saltwm.cli.learning import Info, Prior, Train, Watch
 from saltwm.cli.printing import say, say_error
 from saltwm.cli.results import Results
 from saltwm.cli.shipping import Card, Demo, Ship
@@ -31,6 +31,7 @@ Verb = (
     Annotated[Collect, tyro.conf.subcommand("collect")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Prior, tyro.conf.subcommand("prior")]
     | Annotated[Watch, tyro.conf.subcommand("watch")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Suite, tyro.conf.subcommand("suite")]

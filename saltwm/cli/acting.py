@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from saltwm.ground.config import PlannerConfig
     from saltwm.jobs.evaluate import Request
 
-PlannerName = Literal["cem", "gauss-newton", "icem", "mppi", "gradient"]
+PlannerName = Literal[
+    "cem", "gauss-newton", "icem", "mppi", "gradient", "map", "prior", "cem-prior", "icem-prior", "mppi-prior"
+]
 DEFAULT_PROTOCOLS: tuple[ProtocolName, ...] = ("paper", "clean")
 DEFAULT_SEEDS = (1,)
 """What a suite chooses from data when nothing is said."""
@@ -48,9 +50,12 @@ class _OnTasks:
     look_every: Maybe[int] = None
     """Action blocks executed before the next look and plan; all that were planned by default, as in the paper."""
     planner: Maybe[PlannerName] = None
-    """cem, the default, is the paper's; gauss-newton is for state-affine models."""
+    """cem, the default, is the paper's; gauss-newton and map are for state-affine models; map, prior and those ending
+    in -prior use the action prior that saltwm prior makes."""
     mu: Maybe[float] = None
     """gauss-newton: price of leaving the mean action, instead of its default; name the method with --method."""
+    w: Maybe[float] = None
+    """map: price of leaving the action prior's mean, instead of its default; name the method with --method."""
     variant: Maybe[Literal["len-1", "len"]] = None
     """paper, long: len-1, the default, never draws the last start, as the authors' code; len: as corrected since."""
     hold: Maybe[int] = None
@@ -72,7 +77,7 @@ class _OnTasks:
             horizon_blocks=self.horizon,
             history_frames=self.history,
             method=self.method,
-            planner=_planner(self.planner, self.mu),
+            planner=_planner(self.planner, self.mu, self.w),
             last_start=None if self.variant is None else self.variant == "len",
             hold_steps=self.hold,
             look_every=self.look_every,
@@ -429,8 +434,8 @@ def _tasks_from(data: Path | None, task_set: Path | None) -> "Dataset | TaskSet"
     return Dataset.open(data, verify="sizes")
 
 
-def _planner(name: PlannerName | None, mu: float | None) -> "PlannerConfig | None":
+def _planner(name: PlannerName | None, mu: float | None, w: float | None = None) -> "PlannerConfig | None":
     """The planner that is asked for, None if nothing is said of one."""
     from saltwm.evaluation.protocols import planner_named
 
-    return None if name is None and mu is None else planner_named(name or "cem", mu)
+    return None if name is None and mu is None and w is None else planner_named(name or "cem", mu, w)

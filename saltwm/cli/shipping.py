@@ -56,7 +56,7 @@ class Ship:
         summary = {
             "shipped": str(self.out),
             "precision": shipment.precision,
-            "bytes": sum(file.stat().st_size for file in self.out.iterdir()),
+            "bytes": sum(file.stat().st_size for file in self.out.rglob("*") if file.is_file()),
             "card": str(card),
             "recipe_of_the_data": "known" if shipment.data else "not at hand; name the training dataset with --data",
         }

@@ -42,8 +42,11 @@ RUN_FILE = "run.json"
 INFO_FILE = "checkpoint.json"
 WEIGHTS_FILE = "weights.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
-BESIDES = ("README.md", ".lock")
-"""What may lie in a checkpoint without being part of it: its card, and what a refused writer left."""
+PRIOR_FOLDER = "prior"
+_OF_PRIORS = (PRIOR_FOLDER, "prior.work", ".prior.lock", ".prior.work.lock", ".tmp-*-prior", ".tmp-*-prior.work")
+BESIDES = ("README.md", ".lock", *_OF_PRIORS)
+"""What may lie in a checkpoint without being part of it: its card, its action prior with what learning it needs or left
+behind, and what a refused writer left."""
 FORMAT = 1
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "action_mean", "action_std")
 """Ends of the names of tensors that are measured, not learnt."""

@@ -11,6 +11,7 @@ only if they are regular files with one name, and below the folder that a writer
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import hashlib
 import json
 import os
@@ -272,7 +273,7 @@ def file_hashes(directory: Path) -> dict[str, dict[str, Any]]:
 def verify_directory(directory: Path, *, hashes: bool = True, besides: Collection[str] = ()) -> None:
     """DamagedError unless the directory holds exactly the files of its manifest; `hashes=False` compares sizes only.
 
-    Files called as in `besides` may be there too: nobody reads them but people.
+    Files and folders called like a pattern of `besides` may be there too: they are no part of it.
     """
     directory = Path(directory)
     manifest = read_json(directory / MANIFEST)
@@ -281,7 +282,9 @@ def verify_directory(directory: Path, *, hashes: bool = True, besides: Collectio
     present = {file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file()}
     for name in sorted(set(manifest) - present):
         raise DamagedError(f"{directory / name}: missing, though {MANIFEST} lists it")
-    for name in sorted(present - set(manifest) - {MANIFEST, *besides}):
+    for name in sorted(present - set(manifest) - {MANIFEST}):
+        if any(fnmatch.fnmatchcase(name.partition("/")[0], pattern) for pattern in besides):
+            continue
         raise DamagedError(f"{directory / name}: not listed in {MANIFEST}")
     for name, entry in manifest.items():
         file = directory / name

@@ -159,6 +159,8 @@ class Evaluation:
     """Which model was evaluated; none for a policy without one."""
     history_frames: int = field(default=1, metadata=LATER)
     """Context frames that the model was given."""
+    prior_sha256: str | None = field(default=None, metadata=LATER)
+    """Of the manifest of the action prior that the planner used; None for planners without one."""
 
 
 @dataclass(frozen=True)

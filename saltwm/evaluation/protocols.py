@@ -1,10 +1,10 @@
 """The protocols: three definitions, their task counts, and the variations that a name may carry."""
 
 import dataclasses
-from typing import get_args
+from typing import Any, get_args
 
 from saltwm.ground.checks import one_of
-from saltwm.ground.config import GaussNewtonConfig, PlannerConfig, ProtocolConfig
+from saltwm.ground.config import GaussNewtonConfig, MapConfig, PlannerConfig, ProtocolConfig
 from saltwm.ground.errors import UsageError
 
 PAPER_PROTOCOL = ProtocolConfig(
@@ -40,15 +40,18 @@ def protocol_for(name: str, *, last_start: bool = False, hold_steps: int = 1) ->
     return protocol
 
 
-def planner_named(name: str, mu: float | None = None) -> PlannerConfig:
-    """The planner `name` with its default settings, or Gauss-Newton with another price of leaving the mean action."""
+def planner_named(name: str, mu: float | None = None, w: float | None = None) -> PlannerConfig:
+    """The planner `name` with its default settings, or another price: Gauss-Newton's `mu`, the posterior mode's `w`."""
     planners: dict[str, PlannerConfig] = {kind.kind: kind() for kind in get_args(PlannerConfig)}
     one_of("planner", name, planners)
     planner = planners[name]
-    if mu is None:
-        return planner
-    if not isinstance(planner, GaussNewtonConfig):
-        raise UsageError(f"mu is a setting of gauss-newton; the planner asked for is {name}")
-    if not 0 <= mu < float("inf"):
-        raise UsageError(f"mu must be a finite number of at least 0, found {mu}")
-    return dataclasses.replace(planner, mu=mu)
+    for setting, price, kind in (("mu", mu, GaussNewtonConfig), ("w", w, MapConfig)):
+        if price is None:
+            continue
+        if not isinstance(planner, kind):
+            raise UsageError(f"{setting} is a setting of {kind.kind}; the planner asked for is {name}")
+        if not 0 <= price < float("inf"):
+            raise UsageError(f"{setting} must be a finite number of at least 0, found {price}")
+        changed: Any = {setting: price}
+        planner = dataclasses.replace(planner, **changed)
+    return planner

@@ -144,7 +144,7 @@ def method_key(evaluation: Evaluation) -> tuple[str, str, str]:
     """
     planner = durable.sha256_json(evaluation.planner)
     looks = "" if evaluation.look_every is None else f"-look{evaluation.look_every}"
-    return evaluation.method, evaluation.checkpoint_sha256 or "", planner + looks
+    return evaluation.method, evaluation.checkpoint_sha256 or "", planner + looks + (evaluation.prior_sha256 or "")
 
 
 def may_meet(a: Sequence[Cell], b: Sequence[Cell]) -> bool:

@@ -178,6 +178,34 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
 
 
+@dataclass(frozen=True)
+class PriorConfig:
+    """The action prior q(a_0 .. a_{H-1} | z, z_g, n) and how it is learnt on the frozen latents of a model."""
+
+    horizon_blocks: int = 5
+    """H, action blocks that it proposes."""
+    farthest_blocks: int = 20
+    """The largest n, blocks left to the goal, that it learns; goals of `long` are so far."""
+    width: int = 512
+    """Features of a hidden layer."""
+    depth: int = 3
+    """Hidden layers."""
+    dropout: float = 0.1
+    near_share: float = 0.5
+    """Share of the pairs whose goal is at most H blocks away; the others are spread over all n."""
+    beta: float = 0.5
+    """Exponent of the variance that weighs each likelihood: 0 is maximum likelihood, 1 fits the mean like squares."""
+    batch_size: int = 1024
+    """Pairs per step."""
+    steps: int = 2000
+    learning_rate: float = 1e-3
+    """Of AdamW after a short warm-up; a cosine takes it to 0."""
+    weight_decay: float = 0.01
+    seed: int = 0
+    save_every: int = 250
+    """Steps between saves; a killed job goes on from the last."""
+
+
 # --- planning and evaluation ---------------------------------------------------------------------------------------
 
 
@@ -256,7 +284,69 @@ class GradientConfig:
     kind: Literal["gradient"] = "gradient"
 
 
-PlannerConfig = CEMConfig | GaussNewtonConfig | ICEMConfig | MPPIConfig | GradientConfig
+@dataclass(frozen=True)
+class MapConfig:
+    """The posterior mode: |z_H - z_g|^2 + w sum_k |(a_k - m_k) / s_k|^2 with the action prior's m and s."""
+
+    w: float = 0.5
+    """Price of leaving the prior's mean, per squared deviation."""
+    starts: int = 4
+    """Plans optimised side by side: the prior's mean, the rest of the last plan where there is one, and draws."""
+    iterations: int = 12
+    halve_every: int = 3
+    """Iterations after which the worse half of the starts is given up."""
+    box_std: float = 3.0
+    """Planned actions stay within so many standard deviations of the mean action, and inside the bounds."""
+    initial_damping: float = 0.1
+    """Levenberg-Marquardt damping of the first step, as a share of the mean curvature."""
+    kind: Literal["map"] = "map"
+
+
+@dataclass(frozen=True)
+class ImitationConfig:
+    """The action prior's mean as it is, without a search: amortised imitation of whoever made the data."""
+
+    kind: Literal["prior"] = "prior"
+
+
+@dataclass(frozen=True)
+class CEMPriorConfig:
+    """CEM whose first Gaussian is multiplied by the action prior."""
+
+    search: CEMConfig = field(default_factory=CEMConfig)
+    kind: Literal["cem-prior"] = "cem-prior"
+
+
+@dataclass(frozen=True)
+class ICEMPriorConfig:
+    """iCEM whose first Gaussian is multiplied by the action prior."""
+
+    search: ICEMConfig = field(default_factory=ICEMConfig)
+    kind: Literal["icem-prior"] = "icem-prior"
+
+
+@dataclass(frozen=True)
+class MPPIPriorConfig:
+    """MPPI whose first Gaussian is multiplied by the action prior."""
+
+    search: MPPIConfig = field(default_factory=MPPIConfig)
+    kind: Literal["mppi-prior"] = "mppi-prior"
+
+
+PlannerConfig = (
+    CEMConfig
+    | GaussNewtonConfig
+    | ICEMConfig
+    | MPPIConfig
+    | GradientConfig
+    | MapConfig
+    | ImitationConfig
+    | CEMPriorConfig
+    | ICEMPriorConfig
+    | MPPIPriorConfig
+)
+PriorPlanner = MapConfig | ImitationConfig | CEMPriorConfig | ICEMPriorConfig | MPPIPriorConfig
+"""Planners that need an action prior."""
 
 
 @dataclass(frozen=True)

@@ -192,6 +192,7 @@ def _publish(job: Job, tasks: TaskSet, outcomes: list[Outcome], out: Path, pictu
         look_every=job.look_every,
         variant=_variant(job),
         history_frames=job.history_frames,
+        prior_sha256=job.prior_sha256,
     )
     durable.write_text(out / "episodes.jsonl", "".join(durable.json_line(to_plain(record)) for record in records))
     actions = np.concatenate([outcome.actions.reshape(-1, tasks.world.action_dim) for outcome in outcomes])

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from saltwm.ground.errors import DamagedError, MismatchError, UsageError
 from saltwm.ground.strict_json import LATER, from_plain, to_plain
 from saltwm.planning.policy import Policy, RandomPolicy
 from saltwm.processes.pool import Report, Work
+
+if TYPE_CHECKING:
+    from saltwm.planning.prior import ActionPrior
 
 TASKS_PER_CHUNK = 5
 
@@ -50,6 +53,8 @@ class Job:
     """`own` for a user's policy, of which nothing else is known here; None for a model or the random policy."""
     look_every: int | None = field(default=None, metadata=LATER)
     """Blocks executed before the next look; None for all that were planned."""
+    prior_sha256: str | None = field(default=None, metadata=LATER)
+    """Of the manifest of the action prior that the planner uses; None for planners without one."""
 
 
 def chunk_writer() -> Work:
@@ -149,8 +154,19 @@ def _make_policy(job: Job, tasks: TaskSet, env: PlanningEnv) -> Policy:
         goal_blocks=math.ceil(tasks.protocol.goal_offset_steps / job.frameskip),
         history_frames=job.history_frames,
         seed=job.seed,
+        prior=None if job.prior_sha256 is None else _own_prior(job),
         **bounds,
     )
+
+
+def _own_prior(job: Job) -> "ActionPrior":
+    """The prior that the job names."""
+    from saltwm.planning.prior_files import identity, load_prior, require_prior
+
+    model = Path(job.checkpoint or "")
+    if identity(require_prior(model)) != job.prior_sha256:
+        raise MismatchError(f"{model}: its action prior changed since this evaluation was planned; repeat the command")
+    return load_prior(model)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

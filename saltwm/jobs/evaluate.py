@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from saltwm.data.split import held_out, why_seen
 from saltwm.disk import durable
@@ -11,11 +12,19 @@ from saltwm.disk.records import Evaluation, TaskSet
 from saltwm.evaluation.protocols import DEFAULT_TASKS, protocol_for
 from saltwm.evaluation.tasks import choose_tasks, write_tasks
 from saltwm.ground.checks import at_least
-from saltwm.ground.config import CEMConfig, GaussNewtonConfig, ModelConfig, PlannerConfig, ProtocolConfig
+from saltwm.ground.config import (
+    CEMConfig,
+    GaussNewtonConfig,
+    MapConfig,
+    ModelConfig,
+    PlannerConfig,
+    PriorPlanner,
+    ProtocolConfig,
+)
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.jobs.cell import evaluate, evaluate_here, evaluation_workers
 from saltwm.jobs.chunks import Job
-from saltwm.planning.policy import Policy, require_looks
+from saltwm.planning.policy import Policy, require_horizon, require_looks
 
 DEFAULT_FRAMESKIP = 5
 DEFAULT_PROTOCOL = "clean"
@@ -87,7 +96,9 @@ def make_job(request: Request, source: Dataset | TaskSet, results: Path, method:
     model = _find_model(request, protocol, source)
     tasks = source if isinstance(source, TaskSet) else _choose_tasks(request, protocol, source)
     tasks_file = _freeze(tasks, results)
-    horizon = request.horizon_blocks or protocol.horizon_blocks
+    horizon = request.horizon_blocks or min(protocol.horizon_blocks, model.longest_plan or protocol.horizon_blocks)
+    if model.longest_plan is not None:
+        require_horizon(model.longest_plan, horizon)
     require_looks(request.look_every, horizon)
     job = Job(
         method=_checked_name(next(name for name in (method, request.method, model.name) if name is not None)),
@@ -103,6 +114,7 @@ def make_job(request: Request, source: Dataset | TaskSet, results: Path, method:
         seed=tasks.seed,
         policy=None if method is None else "own",
         look_every=request.look_every,
+        prior_sha256=model.prior_sha256,
     )
     cell = f"{tasks.world.environment}-{job.method}-{protocol.name}-seed{tasks.seed}"
     if horizon != protocol.horizon_blocks:
@@ -184,6 +196,9 @@ class _Model:
     checkpoint: str | None = None
     checkpoint_sha256: str | None = None
     planner: PlannerConfig | None = None
+    prior_sha256: str | None = None
+    longest_plan: int | None = None
+    """Blocks that its action prior proposes; None for planners without one."""
 
 
 def _find_model(request: Request, protocol: ProtocolConfig, source: Dataset | TaskSet) -> _Model:
@@ -202,7 +217,9 @@ def _find_model(request: Request, protocol: ProtocolConfig, source: Dataset | Ta
         )
     model, planner = info.run.model, request.planner or CEMConfig()
     if not can_plan(model, planner):
-        raise UsageError(f"{path}: gauss-newton needs a state-affine model (salt), and this is {model.model}; use cem")
+        instead = "cem-prior" if isinstance(planner, MapConfig) else "cem"
+        why = f"{planner.kind} needs a state-affine model (salt), and this is {model.model}"
+        raise UsageError(f"{path}: {why}; use {instead}")
     history_frames = min(request.history_frames, model.transformer.window if model.model == "lewm" else 1)
     return _Model(
         name=method_name(model, planner, history_frames, request.look_every),
@@ -211,12 +228,23 @@ def _find_model(request: Request, protocol: ProtocolConfig, source: Dataset | Ta
         checkpoint=str(path),
         checkpoint_sha256=durable.sha256(path / durable.MANIFEST),
         planner=planner,
+        **(_prior_facts(path) if isinstance(planner, PriorPlanner) else {}),
     )
 
 
+def _prior_facts(path: Path) -> dict[str, Any]:
+    """What a job says about the checkpoint's own action prior, or an error that says how to make one."""
+    from saltwm.planning import prior_files
+
+    folder = prior_files.require_prior(path)
+    info = prior_files.read_info(folder)
+    prior_files.require_own(info, path, folder)
+    return {"prior_sha256": prior_files.identity(folder), "longest_plan": info.prior.horizon_blocks}
+
+
 def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:
-    """Whether the planner works with such a model: Gauss-Newton goes through A(c)."""
-    return model.model == "salt" or not isinstance(planner, GaussNewtonConfig)
+    """Whether the planner works with such a model: Gauss-Newton goes through A(c), for the posterior mode too."""
+    return model.model == "salt" or not isinstance(planner, GaussNewtonConfig | MapConfig)
 
 
 def method_name(

@@ -6,10 +6,12 @@
     checkpoints/ENV-MODEL/metrics.jsonl          the run's curves, and timing.jsonl its speed
     checkpoints/ENV-MODEL/manifest.json          hashes of all of the above
     checkpoints/ENV-MODEL/README.md              the card, written last and again when there is more to say; not hashed
+    checkpoints/ENV-MODEL/prior/                 its action prior, if it has one; no part of what the manifest hashes
 
 It loads like any checkpoint, and training refuses to go on from it.
 """
 
+import dataclasses
 import os
 import platform
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from saltwm.disk.layout import Recipe
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.diagnose import training_seconds
+from saltwm.planning import prior_files
 
 SHIPMENT_FILE = "shipment.json"
 FORMAT = 1
@@ -95,7 +98,21 @@ def ship(
     with durable.only_replacer(out, "ship"):
         _require_replaceable(out)
         checkpoint.publish(out, info, files, replace=True)
+        _ship_prior(source.checkpoint, out)
     return shipment
+
+
+def _ship_prior(source: Path, out: Path) -> None:
+    """The action prior of a checkpoint, if it has one, now as that of the shipped checkpoint `out`."""
+    found = prior_files.find_prior(source)
+    if found is None:
+        return
+    info = prior_files.read_info(found)
+    prior_files.require_own(info, source, found)
+    place = prior_files.place_for(out)
+    with durable.only_replacer(place, "ship"):
+        shipped = dataclasses.replace(info, checkpoint_sha256=prior_files.identity(out))
+        prior_files.publish(place, shipped, durable.read_bytes(found / prior_files.WEIGHTS_FILE))
 
 
 def read_shipment(path: Path) -> Shipment:

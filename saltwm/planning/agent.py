@@ -9,14 +9,25 @@ import torch
 from numpy.typing import ArrayLike
 
 from saltwm.ground.checks import at_least, check
-from saltwm.ground.config import CEMConfig, PlannerConfig
-from saltwm.ground.errors import UsageError
+from saltwm.ground.config import CEMConfig, CEMPriorConfig, MapConfig, PlannerConfig, PriorPlanner
+from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.rng import Key, torch_stream
+from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
-from saltwm.planning.cem import Bounds
+from saltwm.planning.cem import Bounds, Proposal
 from saltwm.planning.costs import Situation
 from saltwm.planning.planners import plan
-from saltwm.planning.policy import Actions, Decision, Frames, View, blocks_left, require_looks, split_plan
+from saltwm.planning.policy import (
+    Actions,
+    Decision,
+    Frames,
+    View,
+    blocks_left,
+    require_horizon,
+    require_looks,
+    split_plan,
+)
+from saltwm.planning.prior import ActionPrior
 
 
 class Agent:
@@ -37,6 +48,7 @@ class Agent:
         action_high: ArrayLike | None = None,
         history_frames: int = 1,
         seed: int = 0,
+        prior: ActionPrior | None = None,
     ) -> None:
         """`horizon_blocks` are planned and all executed before the next look, as in the paper, or `look_every` of them.
 
@@ -48,6 +60,9 @@ class Agent:
 
         A component may be open on either side, with an infinite bound.
 
+        `prior` is what the planners map, prior, cem-prior, icem-prior and mppi-prior need; with it map is the default
+        for state-affine models and cem-prior for others.
+
         `history_frames` beyond 1 gives a transformer predictor its history; the authors' evaluation gives it one frame.
         """
         if (action_low is None) != (action_high is None):
@@ -55,7 +70,8 @@ class Agent:
         at_least("agent: horizon_blocks", horizon_blocks)
         at_least("agent: history_frames", history_frames)
         self.model = model.eval()
-        self.planner = planner or CEMConfig()
+        self.planner = planner or _default_planner(model, prior)
+        self.prior = _fitting_prior(self.planner, model, prior, horizon_blocks)
         self.horizon_blocks = horizon_blocks
         self.goal_blocks = horizon_blocks if goal_blocks is None else goal_blocks
         at_least("agent: goal_blocks", self.goal_blocks)
@@ -135,7 +151,12 @@ class Agent:
             torch.stack(goals),
             torch.tensor(left),
             self._normalised_rest(view),
+            self._proposal(torch.stack(latents), torch.stack(goals), torch.tensor(left)),
         )
+
+    def _proposal(self, latents: torch.Tensor, goals: torch.Tensor, left: torch.Tensor) -> Proposal | None:
+        """What the prior expects of each task, if the planner has one."""
+        return None if self.prior is None else self.prior.propose(latents[:, -1], goals, left.to(goals.device))
 
     def _normalised_rest(self, view: View) -> torch.Tensor | None:
         """What the last plans still hold [N, R, block], for planners, which live on the CPU."""
@@ -175,6 +196,34 @@ class Agent:
         blocks = np.array(executed, np.float32).reshape(1, between, skip * self.model.world.action_dim)
         done = np.array([len(episode.taken) // skip])
         return View(np.stack(episode.frames)[None], blocks, episode.goal[None], done, episode.rest)
+
+
+def _default_planner(model: WorldModel, prior: ActionPrior | None) -> PlannerConfig:
+    """The best that a model and its prior allow."""
+    if prior is None:
+        return CEMConfig()
+    return MapConfig() if isinstance(model.transition, StateAffine) else CEMPriorConfig()
+
+
+def _fitting_prior(
+    planner: PlannerConfig, model: WorldModel, prior: ActionPrior | None, horizon_blocks: int
+) -> ActionPrior | None:
+    """The prior if the planner uses it; an error unless it fits model and horizon."""
+    if not isinstance(planner, PriorPlanner):
+        return None
+    if prior is None:
+        raise UsageError(
+            f"agent: the planner {planner.kind} needs an action prior; make one with saltwm prior RUN --data "
+            "TRAINING_DATASET and give it to the agent: prior=saltwm.load_prior(RUN)"
+        )
+    sizes = (model.config.latent_dim, model.action_encoder.block_dim)
+    if (prior.latent_dim, prior.block_dim) != sizes:
+        raise MismatchError(
+            f"agent: the prior is for latents of {prior.latent_dim} and action blocks of {prior.block_dim} numbers, "
+            f"the model has {sizes[0]} and {sizes[1]}"
+        )
+    require_horizon(prior.config.horizon_blocks, horizon_blocks)
+    return prior.to(model.action_encoder.action_mean.device).eval()
 
 
 def _require_room(low: Actions, high: Actions) -> None:

@@ -8,11 +8,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from saltwm.ground.checks import check
+from saltwm.ground.errors import UsageError
 from saltwm.model.affine import StateAffine
 from saltwm.model.cached_rollout import last_latent as transformer_last_latent
 from saltwm.model.transformer import TransformerPredictor
 from saltwm.model.world_model import WorldModel
-from saltwm.planning.cem import Cost
+from saltwm.planning.cem import Cost, Proposal
 
 LastLatent = Callable[[int, Tensor], Tensor]
 """(task, its normalised plans [S, H, A]) -> z_H [S, D]."""
@@ -32,6 +33,8 @@ class Situation:
     """[N] action blocks until the goal is due, as `policy.blocks_left` counts them; None where nobody counts."""
     rest_of_plan: Tensor | None = None
     """[N, R, A] normalised action blocks that the last plan still holds; None if there are none."""
+    proposal: Proposal | None = None
+    """What an action prior expects of the next blocks; None without one."""
 
     def check(self, dim: int) -> None:
         """ShapeError unless the fields fit each other and latents of size `dim`."""
@@ -42,6 +45,21 @@ class Situation:
             check("blocks left", self.blocks_left, "N", N=sizes["N"])
         if self.rest_of_plan is not None:
             check("rest of the plan", self.rest_of_plan, "N R A", N=sizes["N"], dtype="float")
+
+    def proposed(self) -> Proposal:
+        """What the action prior expects; UsageError where there is none."""
+        if self.proposal is None:
+            raise UsageError(
+                "this planner needs an action prior: make one with saltwm prior RUN --data TRAINING_DATASET, "
+                "and give it to the agent: Agent(model, planner, prior=saltwm.load_prior(RUN))"
+            )
+        return self.proposal
+
+    def beyond(self, horizon: int) -> Tensor:
+        """Which goals are due after the horizon, so that no plan is to end there [N]."""
+        if self.blocks_left is None:
+            return torch.zeros(len(self.goal), dtype=torch.bool)
+        return self.blocks_left > horizon
 
     def warm_start(self, horizon: int) -> Tensor | None:
         """The rest of the last plans as first plans [N, H, A], the mean action where it ends; None if there is none."""

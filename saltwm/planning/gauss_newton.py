@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from saltwm.ground.config import GaussNewtonConfig
+from saltwm.ground.config import GaussNewtonConfig, MapConfig
 from saltwm.ground.errors import NonFiniteError, UsageError
 from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
@@ -44,8 +44,7 @@ def gauss_newton(
     objective, mu |a|^2 included.
     """
     config = config or GaussNewtonConfig()
-    if not isinstance(model.transition, StateAffine):
-        raise UsageError("gauss-newton needs a state-affine model (salt); plan this one with cem, icem or mppi")
+    require_affine(model, "gauss-newton", "cem, icem or mppi")
     check_counts(
         "gauss-newton",
         horizon=horizon,
@@ -55,11 +54,11 @@ def gauss_newton(
     )
     situation.check(model.config.latent_dim)
     folded = FoldedAffine.of(model)
-    box = _box(config.box_std, bounds, model.action_encoder.block_dim)
+    box = box_of(config.box_std, bounds, model.action_encoder.block_dim)
     warm = situation.warm_start(horizon)
     plans = [
-        _solve(
-            _Problem(folded, z, goal, config.mu),
+        solve(
+            Problem(folded, z, goal, Price(config.mu)),
             _starts(horizon, box, generator, config, None if warm is None else warm[task]),
             box,
             config,
@@ -68,6 +67,17 @@ def gauss_newton(
             zip(situation.history[:, -1], situation.goal, generators, strict=True)
         )
     ]
+    return as_plan(plans)
+
+
+def require_affine(model: WorldModel, planner: str, instead: str) -> None:
+    """UsageError unless the model's transition has a matrix A(c) to go through."""
+    if not isinstance(model.transition, StateAffine):
+        raise UsageError(f"{planner} needs a state-affine model (salt); plan this one with {instead}")
+
+
+def as_plan(plans: Sequence[tuple[Tensor, Tensor]]) -> Plan:
+    """The solutions of all tasks as a Plan; NonFiniteError if one of them has no finite cost."""
     for task, (actions, trace) in enumerate(plans):
         if not (actions.isfinite().all() and trace.isfinite().all()):
             raise NonFiniteError(f"planning: no start of task {task} has a finite cost; is the model sound?")
@@ -75,7 +85,7 @@ def gauss_newton(
     return Plan(actions, torch.zeros_like(actions), torch.stack([trace for _, trace in plans]).cpu())
 
 
-def _box(std: float, bounds: Bounds | None, action_dim: int) -> Bounds:
+def box_of(std: float, bounds: Bounds | None, action_dim: int) -> Bounds:
     """Within `std` of the mean action and inside the bounds; the nearest edge where these do not meet."""
     limit = torch.full((action_dim,), std)
     if bounds is None:
@@ -101,17 +111,41 @@ def _starts(
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """Reach `goal` [D] from `z` [D]."""
+class Price:
+    """What plans cost by themselves, wherever they lead: weight |(a - centre) / scale|^2."""
+
+    weight: float
+    centre: Tensor | float = 0.0
+    """[H, A], or the mean action."""
+    scale: Tensor | float = 1.0
+    """[H, A], or the deviation of all actions."""
+
+    def of(self, plans: Tensor) -> Tensor:
+        """Of plans [P, H, A] -> [P]."""
+        return self.weight * ((plans - self.centre) / self.scale).square().sum(dim=(1, 2))
+
+    def half_gradient(self, plans: Tensor) -> Tensor:
+        """[P, H, A] -> [P, H * A]."""
+        return (self.weight * (plans - self.centre) / self.scale**2).flatten(1)
+
+    def half_curvature(self) -> Tensor | float:
+        """Its diagonal [H * A], or one number for all."""
+        curvature = self.weight / self.scale**2
+        return curvature.flatten() if isinstance(curvature, Tensor) else curvature
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Reach `goal` [D] from `z` [D] at a price."""
 
     folded: FoldedAffine
     z: Tensor
     goal: Tensor
-    mu: float
+    price: Price
 
     def objective(self, residual: Tensor, plans: Tensor) -> Tensor:
-        """|z_H - z_g|^2 + mu |a|^2 [P]; infinite where it is not a number."""
-        value = residual.square().sum(dim=1) + self.mu * plans.square().sum(dim=(1, 2))
+        """|z_H - z_g|^2 + price [P]; infinite where it is not a number."""
+        value = residual.square().sum(dim=1) + self.price.of(plans)
         return value.masked_fill(~value.isfinite(), torch.inf)
 
 
@@ -138,7 +172,9 @@ class _Point:
         return _Point(*(torch.where(better.view(-1, *[1] * (old.ndim - 1)), new, old) for old, new in pairs))
 
 
-def _solve(problem: _Problem, starts: Tensor, box: Bounds, config: GaussNewtonConfig) -> tuple[Tensor, Tensor]:
+def solve(
+    problem: Problem, starts: Tensor, box: Bounds, config: GaussNewtonConfig | MapConfig
+) -> tuple[Tensor, Tensor]:
     """The best plan [H, A] and the trace [1 + iterations] of one task."""
     box = Bounds(box.low.to(problem.z), box.high.to(problem.z))
     point = _look(problem, starts.to(problem.z))
@@ -148,7 +184,7 @@ def _solve(problem: _Problem, starts: Tensor, box: Bounds, config: GaussNewtonCo
         if iteration and iteration % config.halve_every == 0:
             kept = point.objective.argsort(stable=True)[: -(-len(damping) // 2)]
             point, damping = point.only(kept), damping[kept]
-        trial = _look(problem, box.clamp(point.plans + _step(point, problem.mu, damping, box)))
+        trial = _look(problem, box.clamp(point.plans + _step(point, problem.price, damping, box)))
         better = trial.objective < point.objective
         point = point.where(better, trial)
         damping = damping * torch.where(better, DAMPING_DOWN, DAMPING_UP)
@@ -160,20 +196,22 @@ def _best_terminal_cost(point: _Point) -> Tensor:
     return point.residual[point.objective.argmin()].square().mean()
 
 
-def _step(point: _Point, mu: float, damping: Tensor, box: Bounds) -> Tensor:
-    """The damped Gauss-Newton step [P, H, A]: (J^T J + mu I + lambda I) step = -(J^T r + mu a).
+def _step(point: _Point, price: Price, damping: Tensor, box: Bounds) -> Tensor:
+    """The damped Gauss-Newton step [P, H, A]: (J^T J + C + lambda I) step = -(J^T r + g).
+
+    C and g are half the curvature and half the gradient of the price: mu I and mu a here.
 
     Actions at the edge of the box that the gradient presses outwards are held; the others move as if alone.
     """
     plans = point.plans.flatten(1)
-    gradient = (point.jacobian @ point.residual[:, :, None]).squeeze(2) + mu * plans
+    gradient = (point.jacobian @ point.residual[:, :, None]).squeeze(2) + price.half_gradient(point.plans)
     inward = plans - gradient
     horizon = point.plans.shape[1]
     low, high = box.low.repeat(horizon), box.high.repeat(horizon)
     held = ((plans <= low) & (inward < low)) | ((plans >= high) & (inward > high))
     curvature = point.jacobian @ point.jacobian.mT
     diagonal = torch.diagonal(curvature, dim1=1, dim2=2)
-    diagonal += mu + damping[:, None] * diagonal.mean(dim=1, keepdim=True)
+    diagonal += price.half_curvature() + damping[:, None] * diagonal.mean(dim=1, keepdim=True)
     free = ~held
     curvature = curvature * (free[:, :, None] & free[:, None, :]) + torch.diag_embed(held.to(plans.dtype))
     # A factorisation that fails (a singular or non-finite matrix) gives numbers that the trial's objective refuses.
@@ -182,7 +220,7 @@ def _step(point: _Point, mu: float, damping: Tensor, box: Bounds) -> Tensor:
     return step.view_as(point.plans)
 
 
-def _look(problem: _Problem, plans: Tensor) -> _Point:
+def _look(problem: Problem, plans: Tensor) -> _Point:
     """Roll out plans [P, H, A] with the Jacobian of the last latent."""
     last, jacobian = last_latent_and_jacobian(problem.folded, problem.z, plans)
     residual = last - problem.goal

@@ -70,6 +70,15 @@ def require_looks(look_every: int | None, horizon_blocks: int) -> None:
         )
 
 
+def require_horizon(proposed: int, horizon: int) -> None:
+    """UsageError for a plan of more blocks than an action prior proposes."""
+    if horizon > proposed:
+        raise UsageError(
+            f"the action prior proposes {proposed} blocks, and a plan of {horizon} was asked for; "
+            f"plan with --horizon {proposed}, or fewer"
+        )
+
+
 class Policy(Protocol):
     """Anything that can be evaluated: it is asked once per task and replanning."""
 

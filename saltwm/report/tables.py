@@ -25,7 +25,17 @@ ENVIRONMENT_NAMES = {
     "cube": "OGBench-Cube",
     "cube-double": "OGBench-Cube-Double",
 }
-PLANNER_NAMES = {"gauss-newton": "Gauss-Newton", "icem": "iCEM", "mppi": "MPPI", "gradient": "gradient descent"}
+PLANNER_NAMES = {
+    "gauss-newton": "Gauss-Newton",
+    "icem": "iCEM",
+    "mppi": "MPPI",
+    "gradient": "gradient descent",
+    "map": "MAP",
+    "prior": "amortised imitation",
+    "cem-prior": "CEM and prior",
+    "icem-prior": "iCEM and prior",
+    "mppi-prior": "MPPI and prior",
+}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,224 @@
+"""Posterior modes: the closed form on a linear-Gaussian problem, and the two ends of trust."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from planning_models import SMALL, generators, in_double, shaken, situation
+
+from saltwm.ground.config import (
+    AffineConfig,
+    CEMConfig,
+    CEMPriorConfig,
+    ICEMConfig,
+    ICEMPriorConfig,
+    ImitationConfig,
+    MapConfig,
+    MPPIConfig,
+    MPPIPriorConfig,
+    PriorConfig,
+)
+from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.planning.agent import Agent
+from saltwm.planning.cem import Bounds, Proposal
+from saltwm.planning.costs import FoldedAffine
+from saltwm.planning.gauss_newton import last_latent_and_jacobian
+from saltwm.planning.map import posterior_mode
+from saltwm.planning.planners import plan
+from saltwm.planning.prior import ActionPrior
+
+WIDE = 1e6
+HORIZON = 3
+
+
+def proposed(at, horizon=HORIZON, left=None, seed=0):
+    """The situation with a prior's proposal."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (len(at.goal), horizon, 10)
+    mean = torch.randn(shape, generator=generator, dtype=at.goal.dtype)
+    std = 0.2 + torch.rand(shape, generator=generator, dtype=at.goal.dtype)
+    blocks_left = torch.full((len(at.goal),), horizon if left is None else left)
+    return dataclasses.replace(at, proposal=Proposal(mean, std), blocks_left=blocks_left)
+
+
+def linear_model():
+    model = shaken(dataclasses.replace(SMALL, affine=AffineConfig(modes=0))).double()
+    with torch.no_grad():
+        model.action_encoder.linear_layers[1].bias.fill_(60.0)  # SiLU(x) = x up there, so psi is linear too
+    return model
+
+
+def test_on_a_linear_gaussian_problem_the_mode_is_the_closed_form_posterior_mean():
+    model = linear_model()
+    at = proposed(in_double(situation(model, 1)))
+    w = 0.7
+    with torch.no_grad():
+        zero = torch.zeros(1, HORIZON, 10, dtype=torch.float64)
+        last, rows = last_latent_and_jacobian(FoldedAffine.of(model), at.history[0, -1], zero)
+    jacobian = rows[0].mT
+    mean, precision = at.proposal.mean[0].flatten(), at.proposal.std[0].flatten() ** -2
+    # Bayes' rule for a linear observation z_g = z_H(0) + J a + noise of variance w, prior N(m, s^2).
+    posterior_precision = jacobian.mT @ jacobian / w + torch.diag(precision)
+    best = torch.linalg.solve(posterior_precision, jacobian.mT @ (at.goal[0] - last[0]) / w + precision * mean)
+    config = MapConfig(w=w, iterations=30, box_std=WIDE)
+    found = posterior_mode(model, at, horizon=HORIZON, generators=generators(0), config=config)
+    # Steps are taken as long as they lower the objective, which near its minimum resolves sqrt(1e-16) of the plan.
+    torch.testing.assert_close(found.actions[0].flatten(), best, rtol=0, atol=1e-6)
+
+
+def test_a_large_w_leaves_the_prior_and_a_small_one_reaches_the_goal():
+    model = shaken(SMALL).double()
+    at = proposed(in_double(situation(model, 2)))
+    ends = {}
+    for w in (1e9, 1.0, 1e-6):
+        config = MapConfig(w=w, iterations=30, box_std=WIDE)
+        ends[w] = posterior_mode(model, at, horizon=HORIZON, generators=generators(0, 1), config=config)
+    torch.testing.assert_close(ends[1e9].actions, at.proposal.mean, rtol=0, atol=1e-4)
+    costs = [ends[w].elite_costs[:, -1] for w in (1e9, 1.0, 1e-6)]
+    assert (costs[0] > costs[1]).all()
+    assert (costs[1] > costs[2]).all()
+    assert (ends[1e-6].actions - at.proposal.mean).abs().max() > 0.1
+
+
+def test_where_the_prior_is_sure_the_plan_follows_it():
+    model = shaken(SMALL).double()
+    at = proposed(in_double(situation(model, 1)))
+    std = torch.ones_like(at.proposal.std)
+    std[:, 0] = 1e-4
+    sure = dataclasses.replace(at, proposal=Proposal(at.proposal.mean, std))
+    found = posterior_mode(model, sure, horizon=HORIZON, generators=generators(0), config=MapConfig(box_std=WIDE))
+    moved = (found.actions - at.proposal.mean).abs().amax(dim=(0, 2))
+    assert moved[0] < 1e-4
+    assert moved[1] > 1e-2
+
+
+def test_plans_stay_inside_the_bounds():
+    model = shaken(SMALL)
+    at = proposed(situation(model, 2))
+    bounds = Bounds(torch.full((10,), -0.3), torch.full((10,), 0.2))
+    found = plan(model, at, horizon=HORIZON, generators=generators(0, 1), config=MapConfig(), bounds=bounds)
+    assert (found.actions >= bounds.low).all()
+    assert (found.actions <= bounds.high).all()
+    assert (found.actions == bounds.high).any()
+
+
+SEARCHES = [
+    MapConfig(),
+    ImitationConfig(),
+    CEMPriorConfig(CEMConfig(40, 4, 5)),
+    ICEMPriorConfig(ICEMConfig(40, 4, 5)),
+    MPPIPriorConfig(MPPIConfig(40, 4)),
+]
+by_kind = pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.kind)
+
+
+@by_kind
+def test_a_plan_does_not_depend_on_its_neighbours(config):
+    model = shaken(SMALL)
+    at = proposed(situation(model, 3))
+    together = plan(model, at, horizon=HORIZON, generators=generators(0, 1, 2), config=config)
+    alone = dataclasses.replace(
+        at,
+        history=at.history[1:2],
+        past_conditions=at.past_conditions[1:2],
+        goal=at.goal[1:2],
+        blocks_left=at.blocks_left[1:2],
+        proposal=Proposal(at.proposal.mean[1:2], at.proposal.std[1:2]),
+    )
+    found = plan(model, alone, horizon=HORIZON, generators=generators(1), config=config)
+    assert torch.equal(found.actions[0], together.actions[1])
+    assert torch.equal(found.elite_costs[0], together.elite_costs[1])
+
+
+@by_kind
+def test_a_goal_beyond_the_horizon_is_left_to_the_prior(config):
+    model = shaken(SMALL)
+    at = proposed(situation(model, 2))
+    mixed = dataclasses.replace(at, blocks_left=torch.tensor([HORIZON + 1, HORIZON]))
+    found = plan(model, mixed, horizon=HORIZON, generators=generators(0, 1), config=config)
+    assert torch.equal(found.actions[0], at.proposal.mean[0])
+    near = plan(model, at, horizon=HORIZON, generators=generators(0, 1), config=config)
+    assert torch.equal(found.actions[1], near.actions[1])
+    far = dataclasses.replace(at, blocks_left=torch.tensor([HORIZON + 1, 20]))
+    led = plan(model, far, horizon=HORIZON, generators=generators(0, 1), config=config)
+    assert torch.equal(led.actions, at.proposal.mean)
+
+
+@by_kind
+def test_without_a_prior_it_says_which_command_makes_one(config):
+    model = shaken(SMALL)
+    with pytest.raises(UsageError, match="saltwm prior RUN"):
+        plan(model, situation(model, 1), horizon=HORIZON, generators=generators(0), config=config)
+    with pytest.raises(UsageError, match="saltwm prior RUN"):
+        Agent(model, config)
+
+
+def test_map_needs_a_matrix_to_go_through():
+    model = shaken(dataclasses.replace(SMALL, model="lewm"))
+    with pytest.raises(UsageError, match=r"map needs a state-affine model .*cem-prior"):
+        plan(model, proposed(situation(model, 1)), horizon=HORIZON, generators=generators(0), config=MapConfig())
+
+
+@pytest.mark.parametrize("config", SEARCHES[2:], ids=lambda config: config.kind)
+def test_a_sure_prior_holds_the_samples_and_an_unsure_one_leaves_them_free(config):
+    model = shaken(SMALL)
+    at = proposed(situation(model, 1))
+    sure, unsure = (
+        plan(
+            model,
+            dataclasses.replace(at, proposal=Proposal(at.proposal.mean, torch.full_like(at.proposal.std, std))),
+            horizon=HORIZON,
+            generators=generators(0),
+            config=config,
+        )
+        for std in (1e-3, 10.0)
+    )
+    # MPPI keeps a least deviation of 0.05 and wanders about the prior by that much.
+    assert (sure.actions - at.proposal.mean).abs().max() < 0.3
+    assert (unsure.actions - at.proposal.mean).abs().max() > 0.5
+
+
+def test_the_prior_product_without_knowledge_is_the_plain_search():
+    model = shaken(SMALL)
+    at = proposed(situation(model, 1))
+    nothing = dataclasses.replace(
+        at, proposal=Proposal(torch.zeros_like(at.proposal.mean), torch.full_like(at.proposal.std, 1e6))
+    )
+    inner = CEMConfig(40, 4, 5)
+    fused = plan(model, nothing, horizon=HORIZON, generators=generators(0), config=CEMPriorConfig(inner))
+    plain = plan(model, situation(model, 1), horizon=HORIZON, generators=generators(0), config=inner)
+    torch.testing.assert_close(fused.actions, plain.actions, rtol=0, atol=1e-5)
+
+
+# --- an agent with a prior -------------------------------------------------------------------------------------------
+
+
+def small_prior(latent_dim=12, block_dim=10, horizon=5):
+    torch.manual_seed(0)
+    config = PriorConfig(horizon_blocks=horizon, farthest_blocks=20, width=16, depth=1)
+    return ActionPrior(config, latent_dim, block_dim)
+
+
+def test_an_agent_with_a_prior_plans_with_map_and_without_a_matrix_with_cem():
+    assert Agent(shaken(SMALL), prior=small_prior()).planner == MapConfig()
+    assert Agent(shaken(dataclasses.replace(SMALL, model="lewm")), prior=small_prior()).planner == CEMPriorConfig()
+    assert Agent(shaken(SMALL)).planner == CEMConfig()
+
+
+@pytest.mark.parametrize("sizes", [{"latent_dim": 11}, {"block_dim": 5}])
+def test_an_agent_refuses_a_prior_of_other_sizes(sizes):
+    with pytest.raises(MismatchError, match="the model has 12 and 10"):
+        Agent(shaken(SMALL), MapConfig(), prior=small_prior(**sizes))
+
+
+def test_an_agent_refuses_a_horizon_that_the_prior_does_not_propose():
+    with pytest.raises(UsageError, match="proposes 5 blocks, and a plan of 10"):
+        Agent(shaken(SMALL), MapConfig(), prior=small_prior(), horizon_blocks=10)
+
+
+@pytest.mark.parametrize("w", [-1.0, math.nan, math.inf])
+def test_a_price_that_is_no_price_is_refused(w):
+    model = shaken(SMALL)
+    with pytest.raises(UsageError, match="w "):
+        posterior_mode(model, proposed(situation(model, 1)), horizon=2, generators=generators(0), config=MapConfig(w=w))
