@@ -15,7 +15,7 @@ import tyro
 
 from saltwm.cli.acting import Anatomy, Decode, Diagnose, Evaluate, Play, Report, Suite
 from saltwm.cli.bench import Bench
-from saltwm.cli.learning import Info, Prior, Train, Watch
+from saltwm.cli.learning import Info, Train, Watch
 from saltwm.cli.printing import say, say_error
 from saltwm.cli.results import Results
 from saltwm.cli.shipping import Card, Demo, Ship
@@ -26,6 +26,7 @@ from saltwm.ground.errors import SaltError, Stopped
 from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data
+from saltwm.jobs.prior import Prior
 
 Verb = (
     Annotated[Collect, tyro.conf.subcommand("collect")]

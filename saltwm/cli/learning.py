@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from saltwm.cli.printing import RESULTS, Maybe, Switch, command_line, show
-from saltwm.ground.config import ModelName, ObjectiveName, PrecisionName, PriorConfig, RunConfig
+from saltwm.ground.config import ModelName, ObjectiveName, PrecisionName, RunConfig
 from saltwm.ground.errors import UsageError
 
 if TYPE_CHECKING:
@@ -133,61 +133,6 @@ class Train:
             train = dataclasses.replace(train, steps=None)
         return dataclasses.replace(
             base, model=dataclasses.replace(model, affine=affine), objective=objective, train=train
-        )
-
-
-@dataclass(frozen=True)
-class Prior:
-    """Learn a model's action prior on its frozen latents; the planners map, prior and cem-prior use it."""
-
-    run_: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(name="run")]
-    """Run or checkpoint directory; the prior goes to its folder `prior`."""
-    data: Path
-    """The dataset that the model was trained on."""
-    horizon: int = 5
-    """Action blocks that it proposes."""
-    farthest: int = 20
-    """Blocks to the farthest goal that it learns."""
-    width: Maybe[int] = None
-    """Features of a hidden layer."""
-    depth: Maybe[int] = None
-    """Hidden layers."""
-    steps: Maybe[int] = None
-    """Optimiser steps."""
-    batch_size: Maybe[int] = None
-    """Pairs per step."""
-    seed: int = 0
-    """Seed of weights, pairs and dropout."""
-    json: bool = False
-    """Print the result as JSON."""
-
-    def run(self) -> None:
-        """Learn, or go on learning, and print."""
-        from saltwm.disk.dataset import Dataset
-        from saltwm.jobs.prior import learn_prior
-
-        found = learn_prior(self.run_, Dataset.open(self.data, verify="sizes"), self.config())
-        summary = {
-            "prior": found.prior,
-            "seconds": round(found.seconds, 1),
-            "held-out negative log likelihood (1.419 knows nothing)": round(found.held_out.nll, 3),
-            "share of variance explained": round(found.held_out.explained, 3),
-            "targets within one deviation (0.683 is right)": round(found.held_out.within_one_std, 3),
-        }
-        command = command_line("saltwm", "evaluate", self.run_, "--data", self.data, "--planner", "map")
-        show(self.json, summary, command)
-
-    def config(self) -> PriorConfig:
-        """The settings with this command's options."""
-        return _replace(
-            PriorConfig(),
-            horizon_blocks=self.horizon,
-            farthest_blocks=self.farthest,
-            width=self.width,
-            depth=self.depth,
-            steps=self.steps,
-            batch_size=self.batch_size,
-            seed=self.seed,
         )
 
 

@@ -12,10 +12,12 @@ from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data, DataExport, DataImport, DataPreview, DataStats, DataVerify
 from saltwm.jobs.job import Job, command_line, spell
+from saltwm.jobs.prior import Prior
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
     from saltwm.jobs.inspection import DatasetStats
+    from saltwm.jobs.prior_learner import PriorResult
 
 
 @dataclass(frozen=True)
@@ -129,3 +131,19 @@ def _measured(job: DataStats, found: "DatasetStats") -> Told:
         "picture": str(job.out),
     }
     return Told(words, plain=dataclasses.asdict(found) | {"picture": str(job.out)})
+
+
+# --- learning --------------------------------------------------------------------------------------------------------
+
+
+@tell.register(Prior)
+def _learnt(job: Prior, found: "PriorResult") -> Told:
+    figures = found.held_out
+    words = {
+        "prior": found.prior,
+        "seconds": round(found.seconds, 1),
+        "on held-out episodes": f"{figures.explained:.1%} of the actions' variance explained; negative log likelihood "
+        f"{figures.nll:.3f} (1.419 knows nothing); {figures.within_one_std:.1%} within one deviation (68.3 % is right)",
+    }
+    plain = {"prior": found.prior, "seconds": found.seconds, "held_out": dataclasses.asdict(figures)}
+    return Told(words, command_line("saltwm", "evaluate", job.run_, "--data", job.data, "--planner", "map"), plain)

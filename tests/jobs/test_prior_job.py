@@ -18,7 +18,7 @@ from saltwm.disk.durable import read_config, write_config
 from saltwm.ground.config import ImitationConfig, MapConfig, PriorConfig
 from saltwm.ground.errors import DamagedError, LockedError, MismatchError, Stopped, UsageError
 from saltwm.jobs.evaluate import Request, evaluate_run
-from saltwm.jobs.prior import learn_prior
+from saltwm.jobs.prior_learner import learn_prior
 from saltwm.jobs.ship import ship
 from saltwm.planning import prior_files
 from saltwm.planning.prior_files import PriorInfo, load_prior
@@ -98,7 +98,7 @@ def test_repeating_it_repeats_every_byte_and_another_seed_does_not(learnt, bare,
 
 
 def test_a_finished_prior_is_not_learnt_again(mine, dataset, monkeypatch):
-    monkeypatch.setattr("saltwm.jobs.prior.encode", lambda *_: pytest.fail("it was encoded again"))
+    monkeypatch.setattr("saltwm.jobs.prior_learner.encode", lambda *_: pytest.fail("it was encoded again"))
     learn_prior(mine, dataset, SMALL)
 
 
@@ -309,9 +309,9 @@ def test_a_stop_saves_at_once(bare, dataset, monkeypatch):
     def stopped_already():
         yield lambda: signal.SIGTERM
 
-    monkeypatch.setattr("saltwm.jobs.prior.stop_signal", stopped_already)
+    monkeypatch.setattr("saltwm.jobs.prior_learner.stop_signal", stopped_already)
     monkeypatch.setattr(
-        "saltwm.jobs.prior._encoded", lambda model, data: encode(checkpoint.load(model), data, lambda _: None)
+        "saltwm.jobs.prior_learner._encoded", lambda model, data: encode(checkpoint.load(model), data, lambda _: None)
     )
     with pytest.raises(Stopped, match="stopped at step 1 of 12, saved"):
         learn_prior(bare, dataset, SMALL)
@@ -324,7 +324,7 @@ def test_one_job_at_a_time(bare, dataset):
 
 
 def test_what_another_job_left_in_the_work_folder_is_not_gone_on_with(learnt, bare, dataset, monkeypatch):
-    monkeypatch.setattr("saltwm.jobs.prior.measure", lambda *_: (_ for _ in ()).throw(Crash()))
+    monkeypatch.setattr("saltwm.jobs.prior_learner.measure", lambda *_: (_ for _ in ()).throw(Crash()))
     with pytest.raises(Crash):
         learn_prior(bare, dataset, dataclasses.replace(SMALL, seed=3))
     assert (bare / "prior.work").exists()
