@@ -356,7 +356,9 @@ class Contest:
     cells_a: tuple[str, ...]
     """Names of the evaluations behind method_a; more than one where evaluation seeds are pooled."""
     cells_b: tuple[str, ...]
-    """Those behind method_b, on the same task sets in the same order."""
+    """Those behind method_b, on the same task sets in the same order; one without training may meet several."""
+    by_training_seed: tuple[float, ...]
+    """Points that a is ahead with each training seed; one number where there is but one."""
 
 
 @dataclass(frozen=True)

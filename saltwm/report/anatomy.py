@@ -79,10 +79,10 @@ def write_anatomy(
     cells = {cell.name: cell for cell in read_cells(results)}
     durable.make_folder(out)
     contests, numbers = [], itertools.count(1)
-    for pair, chosen in itertools.zip_longest(pairs, shown, fillvalue=()):
-        with_page = {(one.cell.name, one.failure.task) for one in chosen}
+    with_page = {(one.cell.name, one.other_cell.name, one.failure.task) for chosen in shown for one in chosen}
+    for pair in pairs:
         failed = tuple(
-            _listed(one, next(numbers) if (one.cell.name, one.failure.task) in with_page else None)
+            _listed(one, next(numbers) if (one.cell.name, one.other_cell.name, one.failure.task) in with_page else None)
             for one in failed_episodes(pair, cells)
         )
         for listed in failed:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from saltwm.disk.records import Comparison, Diagnosis
-from saltwm.evaluation.statistics import ALPHA, mcnemar
+from saltwm.evaluation.statistics import ALPHA, holm, mcnemar
 from saltwm.report import paper_figures, tables
 from saltwm.report.findings import Findings
 
@@ -69,13 +69,15 @@ def claims(findings: Findings) -> list[Claim]:
         Claim(
             "SALT nevertheless plans better",
             "Sec. 4.2: in all four environments",
-            f"exact paired McNemar test on the same tasks, p < {ALPHA:g}",
+            f"exact paired McNemar test on the same tasks, p < {ALPHA:g}, and every training seed has the sign of the "
+            "difference; Holm's p is for all tests of this table",
             tuple(_plans_better(findings, ("paper", "clean"))),
         ),
         Claim(
             "SALT keeps its advantage over long horizons",
             "Sec. 4.5: in all twelve combinations",
-            f"exact paired McNemar test on the same tasks, p < {ALPHA:g}",
+            f"exact paired McNemar test on the same tasks, p < {ALPHA:g}, and every training seed has the sign of the "
+            "difference; Holm's p is for all tests of this table",
             tuple(_plans_better(findings, ("long",))),
         ),
         Claim(
@@ -121,7 +123,8 @@ def claims(findings: Findings) -> list[Claim]:
             "Sec. 4.4: {} against {} of {} episodes on Cube".format(
                 paper_figures.ANATOMY["cube", "lewm"][0], *paper_figures.ANATOMY["cube", "salt"][::2]
             ),
-            f"exact McNemar test on the episodes that ended in a mismatch failure, p < {ALPHA:g}",
+            f"exact McNemar test on the episodes that ended in a mismatch failure, p < {ALPHA:g}; Holm's p is for all "
+            "tests of this table",
             tuple(_mismatch(findings)),
         ),
     ]
@@ -233,20 +236,36 @@ def _rho(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
 def _measured(
     findings: Findings, environments: Iterable[str], rule: Callable[[Diagnosis, Diagnosis], tuple[str, Verdict]]
 ) -> tuple[Finding, ...]:
-    """A rule about two diagnoses, applied where both are there."""
+    """A rule about two diagnoses, applied where both are there; training seeds must agree."""
     found = []
     for environment in environments:
-        salt, lewm = (findings.papers_run(environment, method) for method in ("salt", "lewm"))
-        if salt is None or lewm is None or salt.diagnosis is None or lewm.diagnosis is None:
-            continue
-        if len(salt.diagnosis.rollout_error) != len(lewm.diagnosis.rollout_error):
-            text = "diagnosed over different numbers of steps; diagnose both with the same --horizon"
-            found.append(Finding(environment, "", text, "not shown"))
-            continue
-        text, verdict = rule(salt.diagnosis, lewm.diagnosis)
-        text += "" if lewm.diagnosis.history > 1 else "; LeWM from one frame"
-        found.append(Finding(environment, "", text, verdict))
+        judged = [_judged(salt, lewm, rule) for salt, lewm in _diagnosed_pairs(findings, environment)]
+        if judged:
+            text, verdict = judged[0]
+            verdicts = [each for _, each in judged]
+            if len(verdicts) > 1:
+                text += f"; {len(verdicts)} training seeds: {', '.join(verdicts)}"
+            found.append(Finding(environment, "", text, verdict if len(set(verdicts)) == 1 else "not shown"))
     return tuple(found)
+
+
+def _diagnosed_pairs(findings: Findings, environment: str) -> list[tuple[Diagnosis, Diagnosis]]:
+    """SALT and LeWM with the same training seed."""
+    salt, lewm = (findings.papers_runs(environment, method) for method in ("salt", "lewm"))
+    if None in {*salt, *lewm}:  # records that do not say their seed: one of each is all that can be paired
+        runs = [findings.papers_run(environment, method) for method in ("salt", "lewm")]
+        return [(runs[0].diagnosis, runs[1].diagnosis)] if all(runs) else []  # type: ignore[union-attr, list-item]
+    shared = sorted(seed for seed in salt.keys() & lewm.keys() if seed is not None)
+    return [(salt[seed].diagnosis, lewm[seed].diagnosis) for seed in shared]  # type: ignore[misc]
+
+
+def _judged(
+    salt: Diagnosis, lewm: Diagnosis, rule: Callable[[Diagnosis, Diagnosis], tuple[str, Verdict]]
+) -> tuple[str, Verdict]:
+    if len(salt.rollout_error) != len(lewm.rollout_error):
+        return "diagnosed over different numbers of steps; diagnose both with the same --horizon", "not shown"
+    text, verdict = rule(salt, lewm)
+    return text + ("" if lewm.history > 1 else "; LeWM from one frame"), verdict
 
 
 def _jacobian(findings: Findings, environments: Iterable[str]) -> Iterable[Finding]:
@@ -259,13 +278,21 @@ def _jacobian(findings: Findings, environments: Iterable[str]) -> Iterable[Findi
 
 
 def _plans_better(findings: Findings, protocols: Sequence[str]) -> Iterable[Finding]:
-    for c in salt_against_lewm(findings):
-        if c.protocol in protocols:
-            n = c.both + c.only_a + c.only_b + c.neither
-            a, b = (f"{100 * (c.both + only) / n:.1f}" for only in (c.only_a, c.only_b))
-            text = f"SALT {a} %, {_frames(c)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
-            text += f"p {tables.p_value(c.p)}, n {n}"
-            yield Finding(c.environment, tables.protocol_name(c), text, paired(c.verdict))
+    tests = [c for c in salt_against_lewm(findings) if c.protocol in protocols]
+    for c, corrected in zip(tests, holm([c.p for c in tests]), strict=True):
+        n = c.both + c.only_a + c.only_b + c.neither
+        a, b = (f"{100 * (c.both + only) / n:.1f}" for only in (c.only_a, c.only_b))
+        text = f"SALT {a} %, {_frames(c)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
+        text += f"p {tables.p_value(c.p)}, Holm {tables.p_value(corrected)}, n {n}; {_over_seeds(c)}"
+        yield Finding(c.environment, tables.protocol_name(c), text, paired(c.verdict))
+
+
+def _over_seeds(c: Comparison) -> str:
+    """Over how many training seeds a difference was measured, and what each says."""
+    if len(c.by_training_seed) == 1:
+        return "one training seed"
+    each = ", ".join(f"{points:+.1f}" for points in c.by_training_seed)
+    return f"{len(c.by_training_seed)} training seeds: {each}"
 
 
 def salt_against_lewm(findings: Findings) -> list[Comparison]:
@@ -290,13 +317,15 @@ def comparison_order(c: Comparison) -> tuple[object, ...]:
 
 def _mismatch(findings: Findings) -> Iterable[Finding]:
     cells = {cell.name: cell for cell in findings.cells}
+    tests = []
     for c in salt_against_lewm(findings):
-        if c.protocol == "long" or not findings.anatomies.keys() >= {*c.cells_a, *c.cells_b}:
-            continue
-        salt, lewm = (_mismatched(findings, names) for names in (c.cells_a, c.cells_b))
+        if c.protocol != "long":
+            salt, lewm = (_mismatched(findings, names) for names in (c.cells_a, c.cells_b))
+            tests.append((c, salt, lewm, mcnemar(len(lewm - salt), len(salt - lewm))))
+    for (c, salt, lewm, p), corrected in zip(tests, holm([p for *_, p in tests]), strict=True):
         n = sum(len(cells[name].episodes) for name in c.cells_a)
-        p = mcnemar(len(lewm - salt), len(salt - lewm))
-        text = f"{_frames(c)} {len(lewm)}, SALT {len(salt)} of {n} episodes, p {tables.p_value(p)}"
+        text = f"{_frames(c)} {len(lewm)}, SALT {len(salt)} of {n} episodes, p {tables.p_value(p)}, "
+        text += f"Holm {tables.p_value(corrected)}"
         verdict: Verdict = "not shown" if p >= ALPHA else "holds" if len(lewm) > len(salt) else "does not hold"
         yield Finding(c.environment, tables.protocol_name(c), text, verdict)
 

@@ -27,7 +27,7 @@ from saltwm.disk.records import (
     read_task_sets,
 )
 from saltwm.evaluation.anatomy import anatomies
-from saltwm.evaluation.statistics import comparisons
+from saltwm.evaluation.statistics import comparisons, method_of
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.report.tables import run_name
 
@@ -94,20 +94,27 @@ class Findings:
     unfinished: tuple[str, ...]
     """One sentence for each thing that is not whole yet and therefore in no table."""
 
-    def papers_run(self, environment: str, method: str) -> Run | None:
-        """The run that stands for a method of the paper: SALT with the rollout objective, LeWM with the one-step one.
+    def papers_runs(self, environment: str, method: str) -> dict[int | None, Run]:
+        """The runs that stand for a method of the paper, by training seed: SALT by rollout, LeWM by one-step training.
 
-        The other combinations are the paper's ablation. Of several such runs it is the evaluated one.
+        A run that departs from its recipe is an ablation and stands for nothing else. Of several runs with one seed it
+        is the evaluated one.
         """
         objective = {"salt": "rollout", "lewm": "one-step"}[method]
-        evaluated = {run_name(cell.evaluation) for cell in self.cells if cell.evaluation.method == method}
-        candidates = [
-            run
-            for run in self.runs
-            if run.diagnosis
-            and (run.environment, run.method, run.diagnosis.objective) == (environment, method, objective)
-        ]
-        return min(candidates, key=lambda run: (run.name not in evaluated, run.name), default=None)
+        evaluated = {run_name(cell.evaluation) for cell in self.cells if method_of(cell.evaluation).startswith(method)}
+        found: dict[int | None, Run] = {}
+        for run in sorted(self.runs, key=lambda run: (run.name not in evaluated, run.name)):
+            d = run.diagnosis
+            if d is None or (run.environment, run.method, d.objective) != (environment, method, objective):
+                continue
+            if d.variant is None or not d.variant.departures:
+                found.setdefault(d.variant.seed if d.variant else None, run)
+        return found
+
+    def papers_run(self, environment: str, method: str) -> Run | None:
+        """The one with the smallest training seed."""
+        runs = self.papers_runs(environment, method)
+        return runs[min(runs, key=lambda seed: -1 if seed is None else seed)] if runs else None
 
 
 def read_findings(results: Path) -> Findings:

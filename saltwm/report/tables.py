@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.disk.records import Anatomy, Cell, Comparison, Evaluation, KindOfTask, PlannedCell, Probe, Rate
-from saltwm.evaluation.statistics import method_key, over_seeds, wilson
+from saltwm.evaluation.statistics import (
+    OverSeeds,
+    has_usual_planner,
+    method_key,
+    method_of,
+    over_seeds,
+    over_tasks,
+    training_seed,
+    wilson,
+)
 from saltwm.ground.strict_json import to_plain
 
 if TYPE_CHECKING:
@@ -49,6 +58,8 @@ class SuccessRow:
     run: str | None
     """Name of the run's folder; none for a policy without weights."""
     seed: int
+    """Of the evaluation."""
+    training_seed: int | None
     successes: int
     n: int
     percent: float
@@ -90,6 +101,10 @@ class PooledRow:
     mean: float | None
     """Over seeds, in percent, with its sample standard deviation; none for a single seed or where one is missing."""
     std: float | None
+    training_seeds: tuple[int, ...]
+    """Those behind the row; empty for a policy without a model, or where records do not say."""
+    over_training: OverSeeds | None
+    """Mean and spread of the training seeds' rates; none for a single one. The rate's interval is over tasks."""
     median_steps_to_success: float | None
     cells: tuple[str, ...]
 
@@ -110,16 +125,33 @@ def success_rows(cells: Iterable[Cell]) -> list[SuccessRow]:
 def method_labels(cells: Iterable[Cell]) -> dict[str, str]:
     """What to call each cell's method: its name, and where that means several things as much more as it takes.
 
-    Under one protocol and horizon a label is one method, with one set of weights and one planner.
+    Under one protocol and horizon a label is one method, with one recipe (or set of weights) and one planner.
     """
     cells = list(cells)
-    labels = {cell.name: method_name(cell.evaluation.method) for cell in cells}
+    labels = {cell.name: label_of(cell.evaluation) for cell in cells}
     for more in (_run, _run_and_weights, lambda cell: cell.name):
         ambiguous = _ambiguous(cells, labels)
         for cell in cells:
             if labels[cell.name] in ambiguous:
-                labels[cell.name] = f"{method_name(cell.evaluation.method)} ({more(cell)})"
+                labels[cell.name] = f"{label_of(cell.evaluation)} ({more(cell)})"
     return labels
+
+
+def label_of(evaluation: Evaluation) -> str:
+    """The method as people call it, by what was recorded about it: SALT, R 0 with Gauss-Newton, 3 frames."""
+    e = evaluation
+    if e.variant is None:
+        return method_name(e.method)
+    kind = str(e.planner.get("kind", ""))
+    planner = "" if kind in ("", "cem") else f" with {PLANNER_NAMES.get(kind, kind)}"
+    parts = [METHOD_NAMES.get(e.variant.model, e.variant.model) + planner, *e.variant.departures]
+    parts += [] if e.history_frames == 1 else [f"{e.history_frames} frames"]
+    parts += [] if e.look_every is None else [_looks(e.look_every)]
+    return ", ".join(parts) if has_usual_planner(e) else f"{', '.join(parts)} ({e.method})"
+
+
+def _looks(every: int) -> str:
+    return "a look after each block" if every == 1 else f"a look after {every} blocks"
 
 
 def _ambiguous(cells: Iterable[Cell], labels: Mapping[str, str]) -> set[str]:
@@ -129,7 +161,7 @@ def _ambiguous(cells: Iterable[Cell], labels: Mapping[str, str]) -> set[str]:
     for cell in cells:
         e, label = cell.evaluation, labels[cell.name]
         methods.setdefault((label, e.environment, e.protocol, e.horizon_blocks), set()).add(method_key(e))
-        meetings[label, e.environment, e.tasks_sha256, e.horizon_blocks, e.seed] += 1
+        meetings[label, e.environment, e.tasks_sha256, e.horizon_blocks, e.seed, training_seed(e)] += 1
     several = {contest[0] for contest, keys in methods.items() if len(keys) > 1}
     return several | {meeting[0] for meeting, count in meetings.items() if count > 1}
 
@@ -145,53 +177,79 @@ def _run_and_weights(cell: Cell) -> str:
 
 
 def seed_means(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell] = ()) -> list[SeedMean]:
-    """Means over seeds for the rows of one environment, protocol and horizon; empty where there is only one seed.
+    """Means over evaluation seeds for the rows of one environment, protocol and horizon; none where there is only one.
 
     A seed counts as missing if another method has it, or if a suite that includes it is not through.
     """
-    contest = {(row.environment, row.protocol, row.horizon_blocks) for row in rows}
-    due = {cell.seed for cell in planned if (cell.environment, cell.protocol, cell.horizon_blocks) in contest}
-    everyone = sorted(due | {row.seed for row in rows})
+    everyone = _due_seeds(rows, planned)
     if len(everyone) < 2:
         return []
     means = []
     for label in dict.fromkeys(row.label for row in rows):
-        mine = [row for row in rows if row.label == label]
-        missing = tuple(seed for seed in everyone if seed not in {row.seed for row in mine})
-        spread = None if missing else over_seeds([row.percent for row in mine])
+        whole, missing = _whole([row for row in rows if row.label == label], everyone)
+        rates = [[row.percent for row in whole if row.seed == seed] for seed in everyone]
+        spread = None if missing else over_seeds([sum(of_seed) / len(of_seed) for of_seed in rates])
         mean, std = (spread.mean, spread.std) if spread else (None, None)
-        means.append(SeedMean(label, mine[0].method, tuple(row.seed for row in mine), missing, mean, std))
+        seeds = tuple(dict.fromkeys(row.seed for row in whole))
+        means.append(SeedMean(label, whole[0].method, seeds, missing, mean, std))
     return means
+
+
+def _due_seeds(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell]) -> list[int]:
+    contest = {(row.environment, row.protocol, row.horizon_blocks) for row in rows}
+    due = {cell.seed for cell in planned if (cell.environment, cell.protocol, cell.horizon_blocks) in contest}
+    return sorted(due | {row.seed for row in rows})
+
+
+def _whole(rows: Sequence[SuccessRow], due: Sequence[int]) -> tuple[list[SuccessRow], tuple[int, ...]]:
+    """The rows of the training seeds that have every evaluation seed; if none has, all rows and what the best lacks."""
+    lacking = {
+        training: tuple(seed for seed in due if seed not in {row.seed for row in rows if row.training_seed == training})
+        for training in dict.fromkeys(row.training_seed for row in rows)
+    }
+    whole = [row for row in rows if not lacking[row.training_seed]]
+    return (whole, ()) if whole else (list(rows), min(lacking.values(), key=len))
 
 
 def pooled_rows(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> list[PooledRow]:
     """A row per environment, protocol, horizon and method, in the order of `success_rows`."""
     cells, planned = list(cells), list(planned)
-    by_name = {cell.name: cell for cell in cells}
-    return [
-        _pooled([row for row in rows if row.label == label], [by_name[row.cell] for row in rows if row.label == label],
-                next((mean for mean in seed_means(rows, planned) if mean.label == label), None))
-        for _, rows in contests(success_rows(cells))
-        for label in dict.fromkeys(row.label for row in rows)
-    ]  # fmt: skip
+    by_name, pooled = {cell.name: cell for cell in cells}, []
+    for _, rows in contests(success_rows(cells)):
+        means = {mean.label: mean for mean in seed_means(rows, planned)}
+        due = _due_seeds(rows, planned)
+        for label in dict.fromkeys(row.label for row in rows):
+            whole, missing = _whole([row for row in rows if row.label == label], due)
+            pooled.append(_pooled(whole, missing, [by_name[row.cell] for row in whole], means.get(label)))
+    return pooled
 
 
-def _pooled(rows: Sequence[SuccessRow], cells: Sequence[Cell], mean: SeedMean | None) -> PooledRow:
+def _pooled(
+    rows: Sequence[SuccessRow], missing: tuple[int, ...], cells: Sequence[Cell], mean: SeedMean | None
+) -> PooledRow:
     first = rows[0]
-    missing = mean.missing if mean else ()
     episodes = [episode for cell in cells for episode in cell.episodes]
     steps = [episode.steps_to_success for episode in episodes if episode.steps_to_success is not None]
+    trained = sorted({row.training_seed for row in rows if row.training_seed is not None})
+    successes, n = sum(row.successes for row in rows), sum(row.n for row in rows)
+    by_training = [
+        100 * sum(row.successes for row in rows if row.training_seed == seed)
+        / sum(row.n for row in rows if row.training_seed == seed)
+        for seed in trained
+    ]  # fmt: skip
     return PooledRow(
         environment=first.environment,
         protocol=first.protocol,
         horizon_blocks=first.horizon_blocks,
         method=first.method,
         label=first.label,
-        seeds=tuple(row.seed for row in rows),
+        seeds=tuple(dict.fromkeys(row.seed for row in rows)),
         missing=missing,
-        rate=None if missing else wilson(sum(row.successes for row in rows), sum(row.n for row in rows)),
+        rate=None if missing else over_tasks(successes, n, n // max(1, len(trained))),
         mean=mean.mean if mean else None,
         std=mean.std if mean else None,
+        training_seeds=tuple(trained),
+        over_training=over_seeds(by_training) if len(trained) > 1 and not missing else None,
         median_steps_to_success=statistics.median(steps) if steps else None,
         cells=tuple(row.cell for row in rows),
     )
@@ -315,8 +373,7 @@ def method_name(method: str) -> str:
     name = METHOD_NAMES[named["model"]]
     name += f" with {PLANNER_NAMES[named['planner']]}" if named["planner"] else ""
     name += f", {named['history']} frames" if named["history"] else ""
-    if named["look"]:
-        name += ", a look after each block" if named["look"] == "1" else f", a look after {named['look']} blocks"
+    name += f", {_looks(int(named['look']))}" if named["look"] else ""
     return name
 
 
@@ -382,9 +439,10 @@ def _row(cell: Cell, label: str) -> SuccessRow:
         environment=e.environment,
         protocol=e.protocol,
         horizon_blocks=e.horizon_blocks,
-        method=e.method,
+        method=method_of(e),
         run=run_name(cell.evaluation),
         seed=e.seed,
+        training_seed=training_seed(e),
         successes=rate.successes,
         n=rate.n,
         percent=100 * rate.successes / rate.n,

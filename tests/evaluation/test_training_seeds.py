@@ -1,0 +1,93 @@
+"""Training seeds: pooled only inside one recipe, paired with their own kind, and never hiding an ablation."""
+
+import dataclasses
+
+import pytest
+
+from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, ModelVariant
+from saltwm.evaluation.statistics import comparisons, holm, method_of, over_tasks, wilson
+from saltwm.ground.config import CEMConfig
+from saltwm.ground.strict_json import to_plain
+from saltwm.report.tables import label_of, pooled_rows
+
+SALT = ModelVariant("salt", "rollout", 16, True, 0.3, 192, 5, 1, 0, (), "aa" * 32)
+LEWM = dataclasses.replace(SALT, model="lewm", objective="one-step", modes=None, spectral=None, recipe_sha256="bb" * 32)
+
+
+def cell(variant: ModelVariant | None, outcomes: str, seed: int = 0, tasks: str = "t" * 64, **changes) -> Cell:
+    reached = [letter == "x" for letter in outcomes]
+    episodes = tuple(
+        EpisodeRecord(i, hit, 5 if hit else None, 5, "reached" if hit else "budget", 5.0, 0.5, 0.5, ())
+        for i, hit in enumerate(reached)
+    )
+    name = "random" if variant is None else variant.model
+    learnt = None if variant is None else dataclasses.replace(variant, seed=seed)
+    evaluation = Evaluation(
+        environment="reacher",
+        method=name,
+        protocol="clean",
+        horizon_blocks=5,
+        planner={} if variant is None else to_plain(CEMConfig()),
+        tasks_file="tasks/x.json",
+        tasks_sha256=tasks,
+        checkpoint=None if variant is None else f"runs/{name}-{seed}",
+        checkpoint_sha256=None if variant is None else f"{name}-{seed}",
+        seed=1,
+        success=wilson(sum(reached), len(reached)),
+        median_steps_to_success=None,
+        seconds=1.0,
+        variant=learnt,
+    )
+    recipe = variant.recipe_sha256[:1] if variant else "-"
+    return Cell(f"{name}-{seed}-{tasks[:1]}-{recipe}", dataclasses.replace(evaluation, **changes), episodes)
+
+
+def test_tasks_are_paired_inside_training_seeds():
+    salt = [cell(SALT, "xxxx....", seed) for seed in (0, 1)]
+    lewm = [cell(LEWM, "xx......", 0), cell(LEWM, "x.......", 1)]
+    (found,) = comparisons([*salt, *lewm])
+    assert (found.both, found.only_a, found.only_b, found.neither) == (3, 5, 0, 8)
+    assert found.by_training_seed == (25.0, 37.5)
+    assert [name[-5] for name in found.cells_a] == [name[-5] for name in found.cells_b]
+
+
+def test_seeds_that_disagree_show_no_difference_whatever_the_pooled_p():
+    salt = [cell(SALT, "x" * 40, 0), cell(SALT, "." * 9 + "x", 1, tasks="u" * 64)]
+    lewm = [cell(LEWM, "." * 40, 0), cell(LEWM, "x" * 10, 1, tasks="u" * 64)]
+    (found,) = comparisons([*salt, *lewm])
+    assert found.p < 0.05
+    assert found.verdict == "no difference shown"
+    (control,) = comparisons([salt[0], lewm[0]])
+    assert control.verdict == "better"
+
+
+def test_the_random_policy_meets_every_training_seed():
+    (found,) = comparisons([cell(SALT, "xx", 0), cell(SALT, "x.", 1), cell(None, "..")])
+    assert found.by_training_seed == (100.0, 50.0)
+
+
+def test_another_recipe_or_an_ablation_is_another_method():
+    ablation = dataclasses.replace(SALT, modes=0, departures=("R 0",), recipe_sha256="cc" * 32)
+    cells = [cell(SALT, "xx", 0), cell(ablation, "..", 0)]
+    assert [method_of(c.evaluation) for c in cells] == ["salt", "salt-R-0"]
+    assert [label_of(c.evaluation) for c in cells] == ["SALT", "SALT, R 0"]
+    assert [row.label for row in pooled_rows(cells)] == ["SALT", "SALT, R 0"]
+
+
+def test_a_row_over_training_seeds_shows_both_spreads():
+    (row,) = pooled_rows([cell(SALT, "xxxxxxxx..", 0), cell(SALT, "xxxx......", 1)])
+    assert (row.rate.successes, row.rate.n, row.training_seeds) == (12, 20, (0, 1))
+    assert (row.over_training.mean, row.over_training.std) == (60.0, pytest.approx(28.28, abs=0.01))
+    assert (row.rate.low, row.rate.high) == pytest.approx((wilson(6, 10).low, wilson(6, 10).high))
+
+
+def test_the_interval_over_tasks_is_wilson_s_of_as_many_trials_as_there_are_tasks():
+    assert over_tasks(7, 10, 10) == wilson(7, 10)
+    assert over_tasks(21, 30, 10).low == pytest.approx(wilson(7, 10).low)
+    assert over_tasks(21, 30, 10).low < wilson(21, 30).low
+
+
+def test_holm_multiplies_the_smallest_by_the_number_of_tests_and_never_falls():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
