@@ -15,22 +15,15 @@ from saltwm.data.windows import Windows
 from saltwm.disk import durable
 from saltwm.disk.journal import Tracker
 from saltwm.ground.checks import check
-from saltwm.ground.config import ModelName, RunConfig
+from saltwm.ground.config import RunConfig
 from saltwm.ground.errors import NonFiniteError
 from saltwm.ground.extras import needs
 from saltwm.ground.strict_json import to_plain
-from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.objective import one_step_loss, rollout_loss
 
 ACTIONS_MEASURED = 8
 """Action blocks whose A(c) is decomposed at each measurement: each costs as much as a forward pass of a few frames."""
-
-AS_ON_OTHERS: dict[ModelName, str] = {
-    "salt": "summed in another order, so equal up to rounding",
-    "lewm": "but each process draws dropout masks of its own, so alike in distribution only",
-}
-"""What the same batches give on another number of processes."""
 
 TrackerName = Literal["tensorboard", "wandb"]
 
@@ -78,9 +71,10 @@ def validate(model: WorldModel, windows: Windows, config: RunConfig, device: tor
         errors.append([float(one_step), float(rollout)])
     means: list[float] = np.mean(errors, axis=0).tolist()
     found = dict(zip(("validation_one_step", "validation_rollout"), means, strict=True))
-    if isinstance(model.transition, StateAffine):
+    base = model.transition.base_matrix()
+    if base is not None:
         matrices = model.transition.matrix(conditions.flatten(0, 1)[:ACTIONS_MEASURED])
-        found["sigma_max_base"] = _largest_singular_value(model.transition.base_matrix())
+        found["sigma_max_base"] = _largest_singular_value(base)
         found["sigma_max_action"] = _largest_singular_value(matrices)
     model.train(was_training)
     return found

@@ -63,15 +63,23 @@ def prediction_loss(
 def rollout_loss(model: WorldModel, latents: Tensor, conditions: Tensor, starts: int = 1) -> Tensor:
     """Mean squared error of predictions that are fed back: latents [B, T, D], conditions [B, T-1, D] -> scalar.
 
-    With more than one start also from the next latents on, each rollout K = T - starts blocks long.
+    With more than one start also from the next latents on, each rollout K = T - starts blocks long. A transition with
+    memory starts from two latents where there are two; the first start remembers nothing, as a first decision does.
     """
     blocks = _blocks(latents, conditions)
     if not 1 <= starts <= blocks:
         raise ShapeError(f"starts: expected 1 to {blocks} in a window of {blocks + 1} frames, found {starts}")
     steps = blocks + 1 - starts
-    first = latents[:, :starts].flatten(0, 1)[:, None]
-    predictions = model.rollout(first, _runs_of(conditions, steps))
-    return F.mse_loss(predictions, _runs_of(latents[:, 1:], steps))  # eq. 9
+    if model.transition.start_latents == 1:
+        first = latents[:, :starts].flatten(0, 1)[:, None]
+        predictions = model.rollout(first, _runs_of(conditions, steps))
+        return F.mse_loss(predictions, _runs_of(latents[:, 1:], steps))  # eq. 9
+    if starts < 2:
+        raise ShapeError("starts: rollouts of a transition with memory start from 2 latents, so expected 2, found 1")
+    alone = model.rollout(latents[:, :1], conditions[:, :steps])
+    others = model.rollout(_runs_of(latents[:, :starts], 2), _runs_of(conditions, steps + 1))
+    targets = torch.cat([latents[:, 1 : 1 + steps], _runs_of(latents[:, 2:], steps)])
+    return F.mse_loss(torch.cat([alone, others]), targets)  # eq. 9
 
 
 def one_step_loss(model: WorldModel, latents: Tensor, conditions: Tensor) -> Tensor:

@@ -18,8 +18,9 @@ from saltwm.disk.journal import Journal, Tracker, sickness
 from saltwm.ground.config import RunConfig
 from saltwm.ground.errors import NonFiniteError, UsageError
 from saltwm.ground.progress import console
+from saltwm.model.traits import traits_of
 from saltwm.model.world_model import WorldModel
-from saltwm.monitors import AS_ON_OTHERS, Stopwatch, latent_statistics, require_finite, validate
+from saltwm.monitors import Stopwatch, latent_statistics, require_finite, validate
 from saltwm.processes.launch import gather_batch
 
 
@@ -94,7 +95,7 @@ class Session:
         if journal.processes_before not in (None, processes):
             console.print(
                 f"resuming on {processes} process(es) what {journal.processes_before} began: the same batches, "
-                f"{AS_ON_OTHERS[self._config.model.model]}",
+                f"{traits_of(self._config.model.model).on_other_processes}",
                 soft_wrap=True,
             )
         if self.done < self.schedule.total_steps:

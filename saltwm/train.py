@@ -212,6 +212,8 @@ def check_options(config: RunConfig) -> None:
     for option, rate in (("--learning-rate", options.learning_rate), ("--epochs", options.epochs)):
         if not 0 < rate < math.inf:
             raise UsageError(f"{option} {rate}: must be more than 0 and finite")
+    if model.affine.memory and objective.starts < 2:
+        raise UsageError("--memory: rollouts start from two frames, so that motion is seen; give --starts 2 or more")
     if model.encoder.kind == "vit" and model.encoder.channels:
         raise UsageError(f"--channels: the encoder of the preset {config.preset!r} has no convolutions; leave it out")
     if min(model.encoder.channels, default=1) < 1:

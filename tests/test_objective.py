@@ -6,7 +6,8 @@ import torch
 
 from saltwm.ground.config import AffineConfig, EncoderConfig, ModelConfig, ObjectiveConfig, TransformerConfig, WorldSpec
 from saltwm.ground.errors import ShapeError, UsageError
-from saltwm.model.world_model import TRANSITIONS, WorldModel
+from saltwm.model.traits import TRANSITIONS
+from saltwm.model.world_model import WorldModel
 from saltwm.monitors import effective_rank
 from saltwm.objective import draw_projections, prediction_loss, sigreg, training_loss
 

@@ -19,10 +19,11 @@ from saltwm.bench.timing import Figure, take_turns
 from saltwm.ground.config import CEMConfig, EncoderConfig, GaussNewtonConfig, ModelConfig, ModelName, WorldSpec
 from saltwm.ground.rng import torch_stream
 from saltwm.model.affine import StateAffine
+from saltwm.model.folded import StepBuffers
 from saltwm.model.transformer import TransformerPredictor
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Cost, cem
-from saltwm.planning.costs import FoldedAffine, Situation, StepBuffers, terminal_cost
+from saltwm.planning.costs import Situation, terminal_cost
 from saltwm.planning.gauss_newton import gauss_newton
 
 PAPER_CEM = CEMConfig()
@@ -136,7 +137,7 @@ def solve_figures(salt: WorldModel, lewm: WorldModel, horizon: int, rounds: int,
 
 def bare_products(model: WorldModel, horizon: int, iterations: int) -> Callable[[], None]:
     """The matrix products of a CEM solve of one task and nothing else, into memory that is there already."""
-    folded = FoldedAffine.of(model)
+    folded = model.transition.folded(model.action_encoder)
     at = StepBuffers.of(folded, PAPER_CEM.candidates)
     for buffer in vars(at).values():
         buffer.normal_()  # uninitialised memory may hold denormal numbers, which are slow

@@ -21,6 +21,7 @@ from saltwm.disk.dataset import Dataset
 from saltwm.ground.config import RunConfig
 from saltwm.ground.rng import torch_stream
 from saltwm.jobs.collect import Collect
+from saltwm.model.traits import traits_of
 from saltwm.objective import draw_projections, prediction_loss, sigreg
 from saltwm.processes.launch import Devices, make_fabric
 from saltwm.train import Learner, build_model, make_optimizer, make_windows, take_step
@@ -173,7 +174,7 @@ def _split(step: TrainingStep, rounds: int) -> list[Figure]:
     }
     timings = take_turns({"loop": step.loop} | parts, rounds, time.process_time)
     shares = {part: timings.ratio(part, "loop") for part in parts}
-    wanted = METHOD_SHARE if step.config.model.model == "salt" else None
+    wanted = METHOD_SHARE if traits_of(step.config.model.model).has_matrix else None
     return [
         *(Figure(f"{step.name}: {part}", share, "of a step") for part, share in shares.items()),
         Figure(

@@ -5,14 +5,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import tyro
 
 from saltwm.cli.printing import Maybe, say
 from saltwm.disk import durable
 from saltwm.ground.checks import one_of
-from saltwm.ground.config import ModelName
+from saltwm.model.traits import TRANSITIONS
 
 if TYPE_CHECKING:
     from saltwm.bench.timing import Figure
@@ -29,7 +29,7 @@ def _train(quick: bool) -> "list[Figure]":
     from saltwm.jobs.presets import run_config
 
     rounds = 4 if quick else 12
-    return [f for model in get_args(ModelName) for f in train_figures(run_config("cpu", model), rounds=rounds)]
+    return [f for model in TRANSITIONS for f in train_figures(run_config("cpu", model), rounds=rounds)]
 
 
 def _collect(quick: bool) -> "list[Figure]":

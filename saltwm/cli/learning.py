@@ -51,6 +51,8 @@ class Train:
     """R, modulation matrices; 0 is the ablation of App. F.1."""
     spectral: Switch = True
     """Leave A0 unconstrained: the ablation of App. C.4."""
+    memory: bool = False
+    """SALT affine in the last two latents and the action between them, which show motion; needs --starts 2 or more."""
     seed: Maybe[int] = None
     """Seed of weights, batches and projections."""
     split: Maybe[Literal["episode", "window"]] = None
@@ -104,15 +106,17 @@ class Train:
     def config(self) -> RunConfig:
         """The preset with this command's options."""
         from saltwm.jobs.presets import run_config
+        from saltwm.model.traits import traits_of
 
-        if self.model == "lewm" and (self.modes is not None or not self.spectral):
-            raise UsageError("--modes and --no-spectral are about SALT's transition; leave them out for --model lewm")
+        if not traits_of(self.model).has_matrix and (self.modes is not None or not self.spectral or self.memory):
+            options = "--modes, --no-spectral and --memory"
+            raise UsageError(f"{options} are about SALT's transition; leave them out for --model {self.model}")
         if self.epochs is not None and self.steps is not None:
             raise UsageError(f"--steps {self.steps} and --epochs {self.epochs} both say how long; give one")
         base = run_config(self.preset, self.model, self.objective)
         encoder = _replace(base.model.encoder, channels=self.channels)
         model = _replace(base.model, latent_dim=self.latent_dim, encoder=encoder)
-        affine = _replace(model.affine, modes=self.modes, spectral=None if self.spectral else False)
+        affine = _replace(model.affine, modes=self.modes, spectral=None if self.spectral else False, memory=self.memory)
         objective = _replace(
             base.objective, sigreg_weight=self.lambda_, sigreg_projections=self.projections, starts=self.starts
         )

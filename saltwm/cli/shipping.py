@@ -270,6 +270,7 @@ _OPTIONS: dict[str, Callable[[RunConfig], Any]] = {
     "latent_dim": lambda c: c.model.latent_dim,
     "modes": lambda c: c.model.affine.modes,
     "spectral": lambda c: c.model.affine.spectral,
+    "memory": lambda c: c.model.affine.memory,
     "seed": lambda c: c.train.seed,
     "split": lambda c: c.train.split,
     "precision": lambda c: c.train.precision,

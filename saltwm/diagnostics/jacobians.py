@@ -8,7 +8,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from saltwm.ground.checks import check
 from saltwm.ground.errors import ShapeError
-from saltwm.model.affine import StateAffine
 from saltwm.model.transition import Transition
 
 
@@ -28,8 +27,9 @@ def history_jacobians(transition: Transition, history: Tensor, conditions: Tenso
     check("conditions", conditions, "N W C", N=sizes["N"], W=sizes["W"], C=transition.condition_dim, dtype="float")
     if not 1 <= sizes["W"] <= transition.window:
         raise ShapeError(f"history: expected 1 to {transition.window} latents, found {sizes['W']}")
-    if isinstance(transition, StateAffine):
-        return transition.matrix(conditions[:, -1])[:, None]
+    known = transition.history_jacobians(history, conditions)
+    if known is not None:
+        return known
 
     def next_latent(latents: Tensor, their_conditions: Tensor) -> Tensor:
         return transition.predict(latents[None], their_conditions[None])[0, -1]
@@ -78,7 +78,7 @@ def lipschitz_along_errors(
     """
     n, window, dim = history.shape
     size = errors.flatten(1).norm(dim=1)
-    if isinstance(transition, StateAffine):
+    if transition.has_matrix:
         return torch.zeros_like(size)
     at_truth = history_jacobians(transition, history, conditions)
     found = torch.zeros_like(size)

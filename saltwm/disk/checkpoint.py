@@ -36,6 +36,7 @@ from saltwm.ground.errors import (
     not_a_run,
 )
 from saltwm.ground.strict_json import LATER, differing_fields
+from saltwm.model.traits import TRANSITIONS, traits_of
 from saltwm.model.world_model import WorldModel
 
 RUN_FILE = "run.json"
@@ -221,6 +222,11 @@ def read_info(checkpoint: Path) -> CheckpointInfo:
     """The checkpoint's description."""
     info = read_config(CheckpointInfo, checkpoint / INFO_FILE)
     _require_format(info.format, checkpoint)
+    if info.run.model.model not in TRANSITIONS:
+        known = ", ".join(TRANSITIONS)
+        raise DamagedError(
+            f"{checkpoint / INFO_FILE}: run.model.model: expected one of {known}, found {info.run.model.model!r:.80}"
+        )
     return info
 
 
@@ -319,7 +325,7 @@ def load(path: Path | str, *, world: WorldSpec | None = None) -> WorldModel:
 
 def blueprint(config: ModelConfig, world: WorldSpec, tensors: int, where: Path) -> dict[str, Tensor]:
     """State dict of the model that a file of so many tensors describes, without memory or time for absurd sizes."""
-    layers = config.transformer.depth if config.model == "lewm" else 0
+    layers = traits_of(config.model).layers(config)
     layers += config.encoder.depth if config.encoder.kind != "conv" else 0
     if layers > tensors:
         raise DamagedError(f"{where}: {tensors} tensors cannot be those of a model of {layers} layers")

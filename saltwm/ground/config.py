@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-ModelName = Literal["salt", "lewm"]
+from saltwm.ground.strict_json import LATER
+
+ModelName = str  # a word of model/traits.py, which this ring does not see
 ObjectiveName = Literal["rollout", "one-step"]
 Variant = Literal["paper", "clean"]
 ProtocolName = Literal["paper", "clean", "long"]
@@ -66,6 +68,8 @@ class AffineConfig:
     """R, the number of modulation matrices N_r (App. B.3); 0 leaves the shared A0 alone (App. F.1)."""
     spectral: bool = True
     """A0 = U diag(tanh s) V^T with all singular values below 1; off: a dense A0 (App. C.4)."""
+    memory: bool = field(default=False, metadata=LATER)
+    """Affine in [z_t, z_t - z_{t-1}, c_{t-1}] instead of z_t: two pictures and the action between them show motion."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class ModelConfig:
     """A world model: encoder, action encoder and one of the two transitions."""
 
     model: ModelName = "salt"
-    """salt: state-affine transition; lewm: transformer predictor."""
+    """salt: state-affine transition; lewm: transformer predictor; or another of model/traits.py."""
     latent_dim: int = 192
     """d, the size of z and of the action condition c (App. B.2)."""
     frameskip: int = 5

@@ -11,14 +11,11 @@ from saltwm.disk.records import Cell, Rate
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.statistics import method_key, over_seeds, wilson
 from saltwm.jobs.ship import Shipment, read_shipment
+from saltwm.model.traits import traits_of
 from saltwm.report.commands import HOW_TO_COMPARE
-from saltwm.report.tables import METHOD_NAMES, PLANNER_NAMES, environment_name
+from saltwm.report.tables import PLANNER_NAMES, environment_name
 
 CARD_FILE = "README.md"
-WHAT = {
-    "salt": "A state-affine latent world model",
-    "lewm": "A latent world model with a transformer predictor, the baseline of SALT",
-}
 TRAINED = {"rollout": "trained by recursive rollout", "one-step": "trained by one-step prediction"}
 
 
@@ -111,8 +108,8 @@ def card_text(
     model, environment = facts["model"], environment_name(facts["environment"])
     stored = "matrices in float16" if shipment.precision == "half" else "float32"
     paragraphs = [
-        f"# {METHOD_NAMES[model]} on {environment}",
-        f"{WHAT[model]}, {TRAINED[facts['objective']]}: {facts['parameters'] / 1e6:.2f} M parameters (preset "
+        f"# {traits_of(model).title} on {environment}",
+        f"{traits_of(model).what}, {TRAINED[facts['objective']]}: {facts['parameters'] / 1e6:.2f} M parameters (preset "
         f"`{facts['preset']}`), pictures of {facts['image_size']} px, latents of {info.run.model.latent_dim} numbers. "
         f"Weights alone, {stored}, {facts['bytes'] / 1e6:.1f} MB.",
         "## Measured",

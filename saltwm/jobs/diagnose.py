@@ -23,7 +23,6 @@ from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.progress import console
 from saltwm.ground.rng import stream
 from saltwm.jobs.variants import variant_of
-from saltwm.model.affine import StateAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import effective_rank
 
@@ -344,7 +343,6 @@ def training_seconds(run: Path) -> float | None:
 
 
 def _sigma_max_base(model: WorldModel) -> float | None:
-    if not isinstance(model.transition, StateAffine):
-        return None
     with torch.no_grad():
-        return float(torch.linalg.matrix_norm(model.transition.base_matrix().double(), 2))
+        base = model.transition.base_matrix()
+        return None if base is None else float(torch.linalg.matrix_norm(base.double(), 2))

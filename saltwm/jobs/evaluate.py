@@ -24,6 +24,7 @@ from saltwm.ground.config import (
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.jobs.cell import evaluate, evaluate_here, evaluation_workers
 from saltwm.jobs.chunks import Job
+from saltwm.model.traits import model_name, traits_of
 from saltwm.planning.policy import Policy, require_horizon, require_looks
 
 DEFAULT_FRAMESKIP = 5
@@ -220,7 +221,8 @@ def _find_model(request: Request, protocol: ProtocolConfig, source: Dataset | Ta
         instead = "cem-prior" if isinstance(planner, MapConfig) else "cem"
         why = f"{planner.kind} needs a state-affine model (salt), and this is {model.model}"
         raise UsageError(f"{path}: {why}; use {instead}")
-    history_frames = min(request.history_frames, model.transformer.window if model.model == "lewm" else 1)
+    traits = traits_of(model.model)
+    history_frames = min(max(request.history_frames, traits.frames(model)), traits.window(model))
     return _Model(
         name=method_name(model, planner, history_frames, request.look_every),
         history_frames=history_frames,
@@ -244,16 +246,16 @@ def _prior_facts(path: Path) -> dict[str, Any]:
 
 def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:
     """Whether the planner works with such a model: Gauss-Newton goes through A(c), for the posterior mode too."""
-    return model.model == "salt" or not isinstance(planner, GaussNewtonConfig | MapConfig)
+    return traits_of(model.model).has_matrix or not isinstance(planner, GaussNewtonConfig | MapConfig)
 
 
 def method_name(
     model: ModelConfig, planner: PlannerConfig, history_frames: int = 1, look_every: int | None = None
 ) -> str:
     """What a model with a planner is called unless it is given a name: lewm-history3, salt-gauss-newton-look1."""
-    words: list[str] = [model.model]
+    words: list[str] = [model_name(model)]
     words += [] if isinstance(planner, CEMConfig) else [planner.kind]
-    words += [] if history_frames == 1 else [f"history{history_frames}"]
+    words += [] if history_frames <= traits_of(model.model).frames(model) else [f"history{history_frames}"]
     words += [] if look_every is None else [f"look{look_every}"]
     return "-".join(words)
 

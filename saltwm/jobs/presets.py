@@ -21,6 +21,7 @@ from saltwm.ground.config import (
     TrainConfig,
     TransformerConfig,
 )
+from saltwm.model.traits import traits_of
 
 PresetName = Literal["paper", "cpu", "quick"]
 
@@ -108,10 +109,10 @@ RECIPES: dict[tuple[str, str], Recipe] = {
 
 
 def run_config(preset: str, model: ModelName = "salt", objective: ObjectiveName | None = None) -> RunConfig:
-    """The preset with a model and an objective; without one, each model's own: rollout for SALT, one-step for LeWM."""
+    """The preset with a model and an objective; without one, the model's own: rollout for SALT, one-step for LeWM."""
     one_of("preset", preset, PRESETS)
     base = PRESETS[preset]
-    objective = objective or ("rollout" if model == "salt" else "one-step")
+    objective = objective or traits_of(model).objective
     return dataclasses.replace(
         base,
         model=dataclasses.replace(base.model, model=model),

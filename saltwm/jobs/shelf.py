@@ -9,10 +9,10 @@ from saltwm.ground.checks import one_of
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.presets import recipe
 from saltwm.jobs.ship import SHIPMENT_FILE
+from saltwm.model.traits import TRANSITIONS
 
 HERE = Path(__file__).resolve().parents[2] / "checkpoints"
 """Beside the package, as in a checkout with an editable install."""
-MODELS = ("salt", "lewm")
 HELD_OUT_SEED = 1000
 """Of the episodes that no model is trained on; training data have seeds from 0 on."""
 HELD_OUT_FRAME_EVERY = 5
@@ -31,14 +31,14 @@ class Item:
 
 def shelf(directory: Path) -> list[Item]:
     """Every shipped model that has held-out data beside it, by environment."""
-    items = [_item(directory, environment, model) for environment in ENVIRONMENTS for model in MODELS]
+    items = [_item(directory, environment, model) for environment in ENVIRONMENTS for model in TRANSITIONS]
     return [item for item in items if _is_there(item)]
 
 
 def take(directory: Path, environment: str, model: str) -> Item:
     """The shipped model; UsageError that says what there is instead, and how to make what is missing."""
     one_of("environment", environment, ENVIRONMENTS)
-    one_of("model", model, MODELS)
+    one_of("model", model, TRANSITIONS)
     item = _item(directory, environment, model)
     if not _is_there(item):
         names = ", ".join(f"{other.environment} {other.model}" for other in shelf(directory)) or "nothing"

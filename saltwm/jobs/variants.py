@@ -9,6 +9,7 @@ from saltwm.disk.records import ModelVariant
 from saltwm.ground.config import RunConfig
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.presets import PRESETS, RECIPES, run_config
+from saltwm.model.traits import traits_of
 
 _NOT_LEARNT_FROM = ("seed", "validate_every", "validation_batches", "save_every", "keep")
 """Fields of TrainConfig that do not make two trainings different recipes."""
@@ -17,7 +18,7 @@ _NOT_LEARNT_FROM = ("seed", "validate_every", "validation_batches", "save_every"
 def variant_of(info: CheckpointInfo) -> ModelVariant:
     """The variant, as the checkpoint's config tells it."""
     run, model, objective = info.run, info.run.model, info.run.objective
-    affine = model.affine if model.model == "salt" else None
+    affine = model.affine if traits_of(model.model).has_matrix else None
     return ModelVariant(
         model=model.model,
         objective=objective.objective,
@@ -53,8 +54,9 @@ def _settings(run: RunConfig) -> dict[str, str]:
     """The settings that studies vary, by the paper's letters."""
     objective, affine = run.objective, run.model.affine
     settings = {"objective": str(objective.objective)}
-    if run.model.model == "salt":
+    if traits_of(run.model.model).has_matrix:
         settings |= {"R": str(affine.modes), "A0": "spectral" if affine.spectral else "free"}
+        settings |= {"memory": "yes" if affine.memory else "no"}
     return settings | {
         "lambda": f"{objective.sigreg_weight:g}",
         "d": str(run.model.latent_dim),

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from saltwm.ground.checks import check
 from saltwm.ground.config import TransformerConfig
 from saltwm.ground.errors import ShapeError, UsageError
+from saltwm.model.actions import ActionEncoder
 from saltwm.model.heads import ProjectionHead
-from saltwm.model.transition import Transition
+from saltwm.model.transition import FastRollout, Transition
 
 
 class TransformerPredictor(Transition):
@@ -33,6 +34,16 @@ class TransformerPredictor(Transition):
         if not 1 <= sizes["T"] <= self.window:
             raise ShapeError(f"latents: expected 1 to {self.window} latents, found {sizes['T']}")
         return self._project(self._attend(latents, conditions))
+
+    def fast_rollout(self, encoder: ActionEncoder) -> FastRollout:
+        """With what came before remembered."""
+        from saltwm.model.cached_rollout import last_latent
+
+        @torch.no_grad()
+        def of_plans(history: Tensor, past: Tensor, plans: Tensor) -> Tensor:
+            return last_latent(self, history, past, encoder.encode_normalised(plans))
+
+        return of_plans
 
     def _predict(self, latents: Tensor, conditions: Tensor) -> Tensor:
         steps = latents.shape[1]

@@ -1,17 +1,34 @@
-"""What both transitions offer, so that nobody has to ask which one they hold."""
+"""What every transition offers, so that nobody has to ask which one they hold."""
 
 import abc
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from saltwm.ground.checks import check
-from saltwm.ground.errors import ShapeError
+from saltwm.ground.errors import ShapeError, UsageError
+from saltwm.model.actions import ActionEncoder
+
+if TYPE_CHECKING:
+    from saltwm.model.folded import FoldedAffine
+
+FastRollout = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""One task's history [W, D], past conditions [W-1, C] and normalised plans [S, H, A] -> z_H [S, D]."""
 
 
 class Transition(nn.Module, abc.ABC):
-    """F: latents and action conditions to next latents, looking back at most `window` latents."""
+    """F: latents and action conditions to next latents, looking back at most `window` latents.
 
-    window: int
+    A new one has `_predict` and `_rollout`, and a row in `traits.TRANSITIONS`; the rest is there for all.
+    """
+
+    window: int = 1
+    start_latents: int = 1
+    """Latents that a training rollout starts from, where there are as many."""
+    has_matrix: bool = False
+    """Whether it is affine in the state: `matrix` and `folded` are there, and Gauss-Newton can plan with it."""
 
     def __init__(self, dim: int, condition_dim: int) -> None:
         super().__init__()
@@ -45,6 +62,60 @@ class Transition(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def _rollout(self, history: Tensor, conditions: Tensor) -> Tensor: ...
+
+    # --- for planning ------------------------------------------------------------------------------------------------
+
+    def fast_rollout(self, encoder: ActionEncoder) -> FastRollout:
+        """The last latent of one task's plans, without gradients: the plain rollout, unless there is a faster way."""
+
+        @torch.no_grad()
+        def last_latent(history: Tensor, past: Tensor, plans: Tensor) -> Tensor:
+            return self.last_latent(encoder, history, past, plans)
+
+        return last_latent
+
+    def last_latent(self, encoder: ActionEncoder, history: Tensor, past: Tensor, plans: Tensor) -> Tensor:
+        """z_H [S, D] of one task by the plain and differentiable rollout; shapes as in FastRollout."""
+        future = encoder.encode_normalised(plans)
+        past, history = past.expand(len(plans), -1, -1), history.expand(len(plans), -1, -1)
+        return self.rollout(history, torch.cat([past, future], dim=1))[:, -1]
+
+    def folded(self, encoder: ActionEncoder) -> "FoldedAffine":
+        """A state-affine transition rearranged for planning; UsageError for any other."""
+        raise UsageError("this transition is not affine in its state; plan with cem, icem or mppi")
+
+    def exportable(self) -> nn.Module:
+        """A module in operations that other runtimes know: latents, conditions [N, T, D] -> the next latent [N, D]."""
+        return LastPrediction(self)
+
+    # --- for analysis ------------------------------------------------------------------------------------------------
+
+    def base_matrix(self) -> Tensor | None:
+        """A0 [D, X], where there is one."""
+        return None
+
+    def matrix(self, c: Tensor) -> Tensor:
+        """A(c) [B, D, X] of a state-affine transition: c [B, C]; UsageError for any other."""
+        raise UsageError("this transition is not affine in its state and has no matrix A(c)")
+
+    def history_jacobians(self, history: Tensor, conditions: Tensor) -> Tensor | None:
+        """The next latent's derivatives by each of history [B, W, D], conditions [B, W, C] -> [B, W, D, D], if known.
+
+        None where they depend on the state and must be differentiated.
+        """
+        return None
+
+
+class LastPrediction(nn.Module):
+    """A transition's prediction after the last of its latents: [N, T, D], [N, T, D] -> [N, D]."""
+
+    def __init__(self, transition: Transition) -> None:
+        super().__init__()
+        self.transition = transition
+
+    def forward(self, latents: Tensor, conditions: Tensor) -> Tensor:
+        """The next latent."""
+        return self.transition.predict(latents, conditions)[:, -1]
 
 
 def _at_least(name: str, letter: str, found: int, least: int) -> None:

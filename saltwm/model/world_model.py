@@ -1,27 +1,12 @@
 """The world model: three verbs on raw frames and raw actions, one interface for both transitions."""
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
-from saltwm.ground.checks import check, one_of
+from saltwm.ground.checks import check
 from saltwm.ground.config import ModelConfig, WorldSpec
 from saltwm.model.actions import ActionEncoder
-from saltwm.model.affine import StateAffine
 from saltwm.model.encoder import Encoder
-from saltwm.model.transformer import TransformerPredictor
-from saltwm.model.transition import Transition
-
-
-def _salt(config: ModelConfig) -> Transition:
-    return StateAffine(config.latent_dim, config.latent_dim, config.affine.modes, config.affine.spectral)
-
-
-def _lewm(config: ModelConfig) -> Transition:
-    return TransformerPredictor(config.latent_dim, config.latent_dim, config.transformer)
-
-
-TRANSITIONS: dict[str, Callable[[ModelConfig], Transition]] = {"salt": _salt, "lewm": _lewm}
+from saltwm.model.traits import traits_of
 
 
 class WorldModel(nn.Module):
@@ -29,16 +14,16 @@ class WorldModel(nn.Module):
 
     def __init__(self, config: ModelConfig, world: WorldSpec) -> None:
         super().__init__()
-        one_of("model", config.model, TRANSITIONS)
+        traits = traits_of(config.model)
         self.config = config
         self.world = world
         self.encoder = Encoder(config.encoder, world.image_size, config.latent_dim)
         self.action_encoder = ActionEncoder(world.action_dim, config.frameskip, config.smoothed_dim, config.latent_dim)
-        self.transition = TRANSITIONS[config.model](config)
+        self.transition = traits.build(config)
 
     @property
     def window(self) -> int:
-        """Latents that the transition looks back at: 1 for SALT, 3 for LeWM."""
+        """Latents that the transition looks back at: 1 for SALT, 2 if it has a memory, 3 for LeWM."""
         return self.transition.window
 
     def encode(self, frames: Tensor) -> Tensor:

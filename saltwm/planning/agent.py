@@ -12,7 +12,7 @@ from saltwm.ground.checks import at_least, check
 from saltwm.ground.config import CEMConfig, CEMPriorConfig, MapConfig, PlannerConfig, PriorPlanner
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.rng import Key, torch_stream
-from saltwm.model.affine import StateAffine
+from saltwm.model.traits import traits_of
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds, Proposal
 from saltwm.planning.costs import Situation
@@ -64,6 +64,7 @@ class Agent:
         for state-affine models and cem-prior for others.
 
         `history_frames` beyond 1 gives a transformer predictor its history; the authors' evaluation gives it one frame.
+        A model with memory always sees its last two frames, once there are two.
         """
         if (action_low is None) != (action_high is None):
             raise UsageError("agent: action_low and action_high bound actions together; give both or neither")
@@ -77,7 +78,7 @@ class Agent:
         at_least("agent: goal_blocks", self.goal_blocks)
         self.look_every = look_every
         require_looks(look_every, horizon_blocks)
-        self.window = min(model.window, history_frames)
+        self.window = min(model.window, max(history_frames, traits_of(model.config.model).frames(model.config)))
         self.seed = seed
         self.bounds = None if action_low is None or action_high is None else self._bounds(action_low, action_high)
         self._episodes = 0
@@ -202,7 +203,7 @@ def _default_planner(model: WorldModel, prior: ActionPrior | None) -> PlannerCon
     """The best that a model and its prior allow."""
     if prior is None:
         return CEMConfig()
-    return MapConfig() if isinstance(model.transition, StateAffine) else CEMPriorConfig()
+    return MapConfig() if model.transition.has_matrix else CEMPriorConfig()
 
 
 def _fitting_prior(

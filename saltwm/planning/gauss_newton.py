@@ -6,8 +6,7 @@ The Jacobian of the last latent with respect to block k is known in closed form,
 
     d z_H / d a_k = Phi_{k+1->H} (sum_r (N_r z_k) W_g[r] + B) psi'(a_k),
 
-so a dozen damped steps (Levenberg-Marquardt) from a few starts do what CEM samples thousands of plans for. The columns
-of the Jacobian are carried forward through A(c_k) one step at a time; no product Phi is ever formed.
+so a dozen damped steps (Levenberg-Marquardt) from a few starts do what CEM samples thousands of plans for.
 """
 
 from collections.abc import Sequence
@@ -18,10 +17,10 @@ from torch import Tensor
 
 from saltwm.ground.config import GaussNewtonConfig, MapConfig
 from saltwm.ground.errors import NonFiniteError, UsageError
-from saltwm.model.affine import StateAffine
+from saltwm.model.folded import FoldedAffine
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds, Plan, check_counts
-from saltwm.planning.costs import FoldedAffine, Situation
+from saltwm.planning.costs import Situation
 
 DAMPING_DOWN, DAMPING_UP = 0.3, 8.0
 """What an accepted and a refused step do to the damping."""
@@ -53,18 +52,18 @@ def gauss_newton(
         halve_every=config.halve_every,
     )
     situation.check(model.config.latent_dim)
-    folded = FoldedAffine.of(model)
+    folded = model.transition.folded(model.action_encoder)
     box = box_of(config.box_std, bounds, model.action_encoder.block_dim)
     warm = situation.warm_start(horizon)
     plans = [
         solve(
-            Problem(folded, z, goal, Price(config.mu)),
+            Problem(folded, folded.first_state(history, past), goal, Price(config.mu)),
             _starts(horizon, box, generator, config, None if warm is None else warm[task]),
             box,
             config,
         )
-        for task, (z, goal, generator) in enumerate(
-            zip(situation.history[:, -1], situation.goal, generators, strict=True)
+        for task, (history, past, goal, generator) in enumerate(
+            zip(situation.history, situation.past_conditions, situation.goal, generators, strict=True)
         )
     ]
     return as_plan(plans)
@@ -72,7 +71,7 @@ def gauss_newton(
 
 def require_affine(model: WorldModel, planner: str, instead: str) -> None:
     """UsageError unless the model's transition has a matrix A(c) to go through."""
-    if not isinstance(model.transition, StateAffine):
+    if not model.transition.has_matrix:
         raise UsageError(f"{planner} needs a state-affine model (salt); plan this one with {instead}")
 
 
@@ -136,10 +135,10 @@ class Price:
 
 @dataclass(frozen=True)
 class Problem:
-    """Reach `goal` [D] from `z` [D] at a price."""
+    """Reach `goal` [D] from the state `x` [X] at a price."""
 
     folded: FoldedAffine
-    z: Tensor
+    x: Tensor
     goal: Tensor
     price: Price
 
@@ -176,8 +175,8 @@ def solve(
     problem: Problem, starts: Tensor, box: Bounds, config: GaussNewtonConfig | MapConfig
 ) -> tuple[Tensor, Tensor]:
     """The best plan [H, A] and the trace [1 + iterations] of one task."""
-    box = Bounds(box.low.to(problem.z), box.high.to(problem.z))
-    point = _look(problem, starts.to(problem.z))
+    box = Bounds(box.low.to(problem.x), box.high.to(problem.x))
+    point = _look(problem, starts.to(problem.x))
     damping = torch.full_like(point.objective, config.initial_damping)
     trace = [_best_terminal_cost(point)]
     for iteration in range(config.iterations):
@@ -222,39 +221,6 @@ def _step(point: _Point, price: Price, damping: Tensor, box: Bounds) -> Tensor:
 
 def _look(problem: Problem, plans: Tensor) -> _Point:
     """Roll out plans [P, H, A] with the Jacobian of the last latent."""
-    last, jacobian = last_latent_and_jacobian(problem.folded, problem.z, plans)
+    last, jacobian = problem.folded.last_latent_and_jacobian(problem.x, plans)
     residual = last - problem.goal
     return _Point(plans, residual, jacobian, problem.objective(residual, plans))
-
-
-def last_latent_and_jacobian(folded: FoldedAffine, z: Tensor, plans: Tensor) -> tuple[Tensor, Tensor]:
-    """z_H [P, D] and d z_H / d a as rows [P, H * A, D] from one latent z [D] under normalised plans [P, H, A]."""
-    count, horizon, block = plans.shape
-    dim = folded.dim
-    effects, slopes = _effects_and_slopes(folded, plans.flatten(0, 1))
-    effects, slopes = effects.view(count, horizon, -1), slopes.view(count, horizon, block, -1)
-    gates, updates = effects[..., :-dim], effects[..., -dim:]
-    modes = folded.modes.view(-1, dim * dim)
-    rows, carried = plans.new_empty(2, count, horizon * block, dim).unbind()
-    latents = z.expand(count, dim)
-    for k in range(horizon):
-        # A(c_k)^T [P, D, D]: a handful of plans has up to H * A columns each to carry, so building it is the cheap way.
-        matrices = (gates[:, k] @ modes).view(count, dim, dim)
-        moved = folded.moved(latents)
-        done, here = slice(0, k * block), slice(k * block, (k + 1) * block)
-        torch.bmm(rows[:, done], matrices, out=carried[:, done])
-        # d z_{k+1} / d a_k: through each gate, (N_r z_k) W_g[r], and through the update B c.
-        torch.baddbmm(slopes[:, k, :, -dim:], slopes[:, k, :, :-dim], moved, out=carried[:, here])
-        rows, carried = carried, rows
-        latents = torch.baddbmm(updates[:, k, None], gates[:, k, None], moved).squeeze(1)
-    return latents, rows
-
-
-def _effects_and_slopes(folded: FoldedAffine, blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Gates and updates [M, R+1 + D] of action blocks [M, A], and their derivatives [M, A, R+1 + D]."""
-    before = torch.addmm(folded.hidden_bias, blocks, folded.hidden_weight)
-    sigmoid = torch.sigmoid(before)
-    hidden = before * sigmoid
-    slope = sigmoid + hidden * (1 - sigmoid)  # derivative of SiLU
-    effects = torch.addmm(folded.effect_bias, hidden, folded.effect_weight)
-    return effects, (slope[:, None] * folded.hidden_weight) @ folded.effect_weight

@@ -16,7 +16,7 @@ from saltwm.ground.config import MapConfig
 from saltwm.ground.errors import UsageError
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds, Plan, check_counts
-from saltwm.planning.costs import FoldedAffine, Situation, terminal_cost
+from saltwm.planning.costs import Situation, terminal_cost
 from saltwm.planning.gauss_newton import Price, Problem, as_plan, box_of, require_affine, solve
 from saltwm.planning.prior import first_blocks
 
@@ -43,14 +43,14 @@ def posterior_mode(
         raise UsageError(f"map: w {config.w}; expected a finite number of at least 0")
     situation.check(model.config.latent_dim)
     proposal = first_blocks(situation.proposed(), horizon)
-    folded = FoldedAffine.of(model)
+    folded = model.transition.folded(model.action_encoder)
     box = box_of(config.box_std, bounds, model.action_encoder.block_dim)
     warm = situation.warm_start(horizon)
     plans = []
     for task, generator in enumerate(generators):
         mean, std = proposal.mean[task], proposal.std[task]
-        z, goal = situation.history[task, -1], situation.goal[task]
-        problem = Problem(folded, z, goal, Price(config.w, mean.to(z), std.to(z)))
+        x, goal = folded.first_state(situation.history[task], situation.past_conditions[task]), situation.goal[task]
+        problem = Problem(folded, x, goal, Price(config.w, mean.to(x), std.to(x)))
         rest = None if warm is None else warm[task]
         plans.append(solve(problem, box.clamp(_starts(mean, std, rest, generator, config)), box, config))
     return as_plan(plans)

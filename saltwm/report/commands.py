@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 from saltwm.disk import durable
 from saltwm.disk.records import Cell, Evaluation
 from saltwm.evaluation.protocols import PROTOCOLS
-from saltwm.ground.config import ModelName, PlannerConfig
+from saltwm.ground.config import PlannerConfig
 from saltwm.ground.strict_json import to_plain
 
 K = TypeVar("K", bound=Hashable)
@@ -134,7 +134,7 @@ def _default_names(evaluation: Evaluation) -> tuple[str, ...]:
         return ("random",)
     kind = evaluation.planner["kind"]
     look = "" if evaluation.look_every is None else f"-look{evaluation.look_every}"
-    return tuple((model if kind == "cem" else f"{model}-{kind}") + look for model in get_args(ModelName))
+    return tuple((model if kind == "cem" else f"{model}-{kind}") + look for model in ("salt", "lewm"))
 
 
 def _history(results: Path, cell: Cell) -> int:

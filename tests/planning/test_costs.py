@@ -10,7 +10,7 @@ from planning_models import SMALL, in_double, shaken, situation
 from saltwm.ground.config import AffineConfig, CEMConfig
 from saltwm.ground.errors import ShapeError
 from saltwm.planning.agent import Agent
-from saltwm.planning.costs import FoldedAffine, Situation, rollout_cost, terminal_cost
+from saltwm.planning.costs import Situation, rollout_cost, terminal_cost
 from saltwm.planning.policy import RandomPolicy, View
 
 
@@ -103,7 +103,7 @@ def test_costs_do_not_depend_on_the_neighbours_to_the_last_bit(name):
 
 def test_no_matrix_per_candidate_is_built():
     model = shaken(SMALL)
-    folded = FoldedAffine.of(model)
+    folded = model.transition.folded(model.action_encoder)
     dim, modes = SMALL.latent_dim, SMALL.affine.modes
     assert folded.modes.shape == ((modes + 1) * dim, dim)
 

@@ -9,8 +9,8 @@ from planning_models import SMALL, generators, in_double, shaken, situation
 from saltwm.ground.config import AffineConfig, CEMConfig, GaussNewtonConfig
 from saltwm.ground.errors import NonFiniteError, UsageError
 from saltwm.planning.cem import Bounds, cem
-from saltwm.planning.costs import FoldedAffine, Situation, terminal_cost
-from saltwm.planning.gauss_newton import gauss_newton, last_latent_and_jacobian
+from saltwm.planning.costs import Situation, terminal_cost
+from saltwm.planning.gauss_newton import gauss_newton
 
 WIDE = 1e6
 
@@ -25,7 +25,7 @@ def test_the_jacobian_of_the_last_latent_is_autograd_s(affine):
         return model.rollout(z[None, None], model.action_encoder.encode_normalised(plan)[None])[0, -1]
 
     with torch.no_grad():
-        found, jacobian = last_latent_and_jacobian(FoldedAffine.of(model), z, plans)
+        found, jacobian = model.transition.folded(model.action_encoder).last_latent_and_jacobian(z, plans)
     for plan, latent, rows in zip(plans, found, jacobian, strict=True):
         exact = torch.autograd.functional.jacobian(last, plan).flatten(1)
         torch.testing.assert_close(latent, last(plan).detach(), rtol=0, atol=1e-11)
@@ -40,7 +40,7 @@ def test_a_linear_problem_is_solved_to_its_closed_form():
     mu, horizon = 0.3, 3
     with torch.no_grad():
         zero = torch.zeros(1, horizon, 10, dtype=torch.float64)
-        last, rows = last_latent_and_jacobian(FoldedAffine.of(model), at.history[0, -1], zero)
+        last, rows = model.transition.folded(model.action_encoder).last_latent_and_jacobian(at.history[0, -1], zero)
     jacobian = rows[0].mT
     ridge = jacobian.mT @ jacobian + mu * torch.eye(horizon * 10, dtype=torch.float64)
     best = torch.linalg.solve(ridge, jacobian.mT @ (at.goal[0] - last[0]))

@@ -22,8 +22,6 @@ from saltwm.ground.config import (
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.planning.agent import Agent
 from saltwm.planning.cem import Bounds, Proposal
-from saltwm.planning.costs import FoldedAffine
-from saltwm.planning.gauss_newton import last_latent_and_jacobian
 from saltwm.planning.map import posterior_mode
 from saltwm.planning.planners import plan
 from saltwm.planning.prior import ActionPrior
@@ -55,7 +53,7 @@ def test_on_a_linear_gaussian_problem_the_mode_is_the_closed_form_posterior_mean
     w = 0.7
     with torch.no_grad():
         zero = torch.zeros(1, HORIZON, 10, dtype=torch.float64)
-        last, rows = last_latent_and_jacobian(FoldedAffine.of(model), at.history[0, -1], zero)
+        last, rows = model.transition.folded(model.action_encoder).last_latent_and_jacobian(at.history[0, -1], zero)
     jacobian = rows[0].mT
     mean, precision = at.proposal.mean[0].flatten(), at.proposal.std[0].flatten() ** -2
     # Bayes' rule for a linear observation z_g = z_H(0) + J a + noise of variance w, prior N(m, s^2).

@@ -153,7 +153,7 @@ def test_a_damaged_planner_config_is_refused_by_name(change, message):
 
 def test_a_planner_config_without_its_kind_is_refused():
     plain = {"planner": {"candidates": 5}, "seed": 1}
-    with pytest.raises(DamagedError, match=r"planner\.kind is missing"):
+    with pytest.raises(DamagedError, match=r"planner\.\w+ is missing"):
         from_plain(Carrier, plain, "here")
 
 

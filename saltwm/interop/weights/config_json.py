@@ -9,7 +9,8 @@ from typing import Any
 
 from saltwm.disk import durable
 from saltwm.ground.config import EncoderConfig, ModelConfig, TransformerConfig
-from saltwm.ground.errors import DamagedError, MismatchError
+from saltwm.ground.errors import DamagedError, MismatchError, UsageError
+from saltwm.model.traits import model_name
 
 CONFIG_FILE = "config.json"
 _VIT = "stable_pretraining.backbone.utils.vit_hf"
@@ -147,6 +148,10 @@ def _leaves(config: dict[str, Any]) -> list[tuple[str, Any]]:
 def public_config(public: PublicModel) -> dict[str, Any]:
     """config.json for a model, as the public files of its kind have it."""
     model = public.model
+    if model.model not in _KINDS or model.affine.memory:
+        raise UsageError(
+            f"the public format knows {' and '.join(sorted(_KINDS))} without memory, and this is {model_name(model)}"
+        )
     names = _KINDS[model.model][0]
     actions = {"_target_": names["action_encoder"], "input_dim": public.block_dim, "emb_dim": model.latent_dim}
     if model.smoothed_dim != ModelConfig.smoothed_dim:
@@ -154,12 +159,12 @@ def public_config(public: PublicModel) -> dict[str, Any]:
     config: dict[str, Any] = {
         "_target_": names[""],
         "encoder": _vit(model.encoder, public.image_size),
-        "predictor": {"_target_": names["predictor"], **(_affine(model) if model.model == "salt" else _lewm(model))},
+        "predictor": {"_target_": names["predictor"], **_PREDICTORS[model.model](model)},
         "action_encoder": actions,
         "projector": _head(names["projector"], model.encoder.width, model.encoder.projection_dim, model.latent_dim),
         "pred_proj": None,
     }
-    if model.model == "lewm":
+    if "pred_proj" in names:
         hidden_dim = model.transformer.projection_dim
         config["pred_proj"] = _head(names["pred_proj"], model.latent_dim, hidden_dim, model.latent_dim)
     return config
@@ -204,6 +209,9 @@ def _lewm(model: ModelConfig) -> dict[str, Any]:
         "dropout": transformer.dropout,
         "emb_dropout": 0.0,
     }
+
+
+_PREDICTORS = {"salt": _affine, "lewm": _lewm}
 
 
 def _head(target: str, in_dim: int, hidden_dim: int, out_dim: int) -> dict[str, Any]:

@@ -21,8 +21,6 @@ from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.extras import require
 from saltwm.ground.rng import torch_stream
 from saltwm.ground.strict_json import to_plain
-from saltwm.model.affine import StateAffine
-from saltwm.model.transition import Transition
 from saltwm.model.world_model import WorldModel
 
 OPSET = 18
@@ -53,44 +51,10 @@ def _parts(model: WorldModel) -> dict[str, tuple[nn.Module, Axes]]:
         "encoder": (model.encoder, ({"frames": batch, "latents": batch}, "latents")),
         "action_encoder": (model.action_encoder, ({"action_blocks": batch, "conditions": batch}, "conditions")),
         "transition": (
-            _exportable(model.transition),
+            model.transition.exportable(),
             ({"latents": history, "conditions": history, "next_latent": batch}, "next_latent"),
         ),
     }
-
-
-def _exportable(transition: Transition) -> nn.Module:
-    return AffineValue(transition) if isinstance(transition, StateAffine) else LastPrediction(transition)
-
-
-class AffineValue(nn.Module):
-    """Eq. 8 with A0 as a value: latents [N, T, D], conditions [N, T, D] -> F(z, c) of the last of them [N, D]."""
-
-    def __init__(self, transition: StateAffine) -> None:
-        super().__init__()
-        self.transition = transition
-        self.register_buffer("a0", transition.base_matrix().detach().clone())
-
-    def forward(self, latents: Tensor, conditions: Tensor) -> Tensor:
-        """The next latent."""
-        z, c = latents[:, -1], conditions[:, -1]
-        following = z @ self.get_buffer("a0").transpose(0, 1) + self.transition.B(c)
-        if self.transition.modes:
-            every_mode = torch.einsum("rij,nj->nri", self.transition.N, z)
-            following = following + (self.transition.W_g(c).unsqueeze(-1) * every_mode).sum(1)
-        return following
-
-
-class LastPrediction(nn.Module):
-    """Any transition's prediction after the last of its latents: [N, T, D], [N, T, D] -> [N, D]."""
-
-    def __init__(self, transition: Transition) -> None:
-        super().__init__()
-        self.transition = transition
-
-    def forward(self, latents: Tensor, conditions: Tensor) -> Tensor:
-        """The next latent."""
-        return self.transition(latents, conditions)[:, -1]
 
 
 def _inputs(name: str, model: WorldModel, batch: int, history: int) -> tuple[Tensor, ...]:

@@ -26,6 +26,7 @@ from saltwm.interop.weights.names import ACTION_MEAN, ACTION_STD, VitNames, cano
 from saltwm.interop.weights.pt_file import read_pt
 from saltwm.interop.weights.sizes import infer
 from saltwm.model.actions import ActionEncoder
+from saltwm.model.traits import traits_of
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
@@ -140,7 +141,7 @@ def _scaling(model: ModelConfig, dataset: "Dataset") -> dict[str, Tensor]:
 
 def _run_config(model: ModelConfig) -> RunConfig:
     """What is known of how it was trained: the paper's recipe, with each model's own objective."""
-    objective = ObjectiveConfig("rollout" if model.model == "salt" else "one-step")
+    objective = ObjectiveConfig(traits_of(model.model).objective)
     return RunConfig("imported", model, objective, TrainConfig(split="window"))
 
 

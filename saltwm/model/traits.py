@@ -1,0 +1,87 @@
+"""The closed table of transitions: a config's `model` chooses the row. Needs no torch.
+
+A new transition is one file beside this one and one row here; every verb then takes `--model` with its name.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from saltwm.ground.checks import one_of
+from saltwm.ground.config import ModelConfig, ObjectiveName
+
+if TYPE_CHECKING:
+    from saltwm.model.transition import Transition
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the rest of the house may want to know of a transition before, or without, building it."""
+
+    title: str
+    """As people write it."""
+    what: str
+    """As a model card begins."""
+    objective: ObjectiveName
+    """Its own, unless another is chosen."""
+    build: Callable[[ModelConfig], "Transition"]
+    window: Callable[[ModelConfig], int] = lambda config: 1
+    """Latents that it looks back at, at most."""
+    frames: Callable[[ModelConfig], int] = lambda config: 1
+    """Frames that an agent shows it unless told otherwise; the authors' evaluation shows LeWM one."""
+    layers: Callable[[ModelConfig], int] = lambda config: 0
+    """How many layers its sizes claim, each with tensors of its own."""
+    has_matrix: bool = False
+    """Whether it is affine in its state, so that Gauss-Newton can plan with it."""
+    on_other_processes: str = "summed in another order, so equal up to rounding"
+    """What the same batches give on another number of training processes."""
+
+
+def _salt(config: ModelConfig) -> "Transition":
+    from saltwm.model.affine import StateAffine
+
+    affine = config.affine
+    return StateAffine(config.latent_dim, config.latent_dim, affine.modes, affine.spectral, affine.memory)
+
+
+def _lewm(config: ModelConfig) -> "Transition":
+    from saltwm.model.transformer import TransformerPredictor
+
+    return TransformerPredictor(config.latent_dim, config.latent_dim, config.transformer)
+
+
+def _remembered(config: ModelConfig) -> int:
+    return 2 if config.affine.memory else 1
+
+
+TRANSITIONS: dict[str, Traits] = {
+    "salt": Traits(
+        title="SALT",
+        what="A state-affine latent world model",
+        objective="rollout",
+        build=_salt,
+        window=_remembered,
+        frames=_remembered,
+        has_matrix=True,
+    ),
+    "lewm": Traits(
+        title="LeWM",
+        what="A latent world model with a transformer predictor, the baseline of SALT",
+        objective="one-step",
+        build=_lewm,
+        window=lambda config: config.transformer.window,
+        layers=lambda config: config.transformer.depth,
+        on_other_processes="but each process draws dropout masks of its own, so alike in distribution only",
+    ),
+}
+
+
+def traits_of(model: str) -> Traits:
+    """The row of a transition; UsageError with the nearest name if there is none."""
+    one_of("model", model, TRANSITIONS)
+    return TRANSITIONS[model]
+
+
+def model_name(config: ModelConfig) -> str:
+    """What a model is called in tables and folders: salt, lewm, or salt-memory."""
+    return f"{config.model}-memory" if config.affine.memory else config.model
