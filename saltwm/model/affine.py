@@ -67,8 +67,8 @@ class StateAffine(Transition):
         return self._rollout(z.unsqueeze(1), c.unsqueeze(1)).squeeze(1)
 
     def base_matrix(self) -> Tensor:
-        """A0 [D, D]; with memory [A0, M] [D, X]."""
-        return self._stacked()[: self.dim]
+        """A0 [D, D]."""
+        return self._stacked()[: self.dim, : self.dim]
 
     def matrix(self, c: Tensor) -> Tensor:
         """A(c), eq. 8: c [B, C] -> [B, D, X], X = D without memory; for analysis, the forward pass never builds it."""

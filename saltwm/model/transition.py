@@ -91,7 +91,7 @@ class Transition(nn.Module, abc.ABC):
     # --- for analysis ------------------------------------------------------------------------------------------------
 
     def base_matrix(self) -> Tensor | None:
-        """A0 [D, X], where there is one."""
+        """A0 [D, D], where there is one."""
         return None
 
     def matrix(self, c: Tensor) -> Tensor:
