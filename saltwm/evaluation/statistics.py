@@ -188,7 +188,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def family(evaluation: Evaluation) -> str:
     """salt, lewm, random, or a user's own name."""
-    return evaluation.variant.model if evaluation.variant else evaluation.method
+    if evaluation.variant:
+        return evaluation.variant.model
+    model = evaluation.method.partition("-")[0]  # a record of before there were variants: salt-gauss-newton
+    return model if evaluation.checkpoint and model in _YARDSTICKS else evaluation.method
 
 
 def training_seed(evaluation: Evaluation) -> int | None:

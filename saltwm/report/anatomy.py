@@ -20,6 +20,7 @@ from saltwm.disk.records import (
 from saltwm.report import figures, tables
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Picture, read_pictures
+from saltwm.report.table import Table, plain_text, terminal
 from saltwm.report.templates import template
 
 if TYPE_CHECKING:
@@ -99,24 +100,29 @@ def write_anatomy(
 def anatomy_table(pairs: Iterable[PairedAnatomy]) -> "Group":
     """The counts for the terminal."""
     from rich.console import Group
-    from rich.table import Table
 
     parts: list[object] = []
     for pair in pairs:
         contest = _contest(pair, ())
-        table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
-        for name in ("  method", "episodes", *KINDS):
-            table.add_column(name, justify="left" if name == "  method" else "right")
-        for side in contest.sides:
-            shares = [f"{rate.successes} ({100 * rate.successes / rate.n:.1f} %)" for _, rate in side.kinds]
-            table.add_row(tables.plain_text(f"  {side.label}"), str(side.episodes), *shares)
         c = pair.outcomes
         a, b = (side.label for side in contest.sides)
         outcome = f"  reached by both {c.both}, only {a} {c.only_a}, only {b} {c.only_b}, neither {c.neither}"
         verdict = f"  {tables.verdict_sentence(c, {})}"
-        parts += [tables.plain_text(contest.title, "bold"), table, tables.plain_text(outcome)]
-        parts += [tables.plain_text(verdict), ""]
+        parts += [plain_text(contest.title, "bold"), terminal(_counts(contest)), plain_text(outcome)]
+        parts += [plain_text(verdict), ""]
     return Group(*parts[:-1])  # type: ignore[arg-type]
+
+
+def _counts(contest: Contest) -> Table:
+    rows = tuple(
+        (
+            side.label,
+            str(side.episodes),
+            *(f"{rate.successes} ({100 * rate.successes / rate.n:.1f} %)" for _, rate in side.kinds),
+        )
+        for side in contest.sides
+    )
+    return Table("", ("method", "episodes", *KINDS), rows)
 
 
 def _listed(one: FailedEpisode, number: int | None) -> Listed:

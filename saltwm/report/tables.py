@@ -20,11 +20,11 @@ from saltwm.evaluation.statistics import (
     wilson,
 )
 from saltwm.ground.strict_json import to_plain
+from saltwm.report.table import NONE, Table, plain_text, terminal
+from saltwm.report.table import Cell as TableCell
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
 
 METHOD_NAMES = {"salt": "SALT", "lewm": "LeWM", "random": "Random"}
 ENVIRONMENT_NAMES = {
@@ -315,30 +315,30 @@ def success_table(
         means = seed_means(rows, planned)
         names = {row.cell for row in rows}
         tests = [c for c in comparisons if names.issuperset((*c.cells_a, *c.cells_b))]
-        parts += [plain_text(title, "bold"), _rows_table(rows, seeds=bool(means))]
+        parts += [plain_text(title, "bold"), terminal(_rows_table(rows, seeds=bool(means)))]
         parts += [plain_text(f"  {mean_sentence(mean)}") for mean in means]
         parts += [plain_text(f"  {verdict_sentence(c, labels)}") for c in tests]
         parts.append("")
     return Group(*parts[:-1])
 
 
-def _rows_table(rows: Sequence[SuccessRow], *, seeds: bool) -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("  method")
-    for name in (*(["seed"] if seeds else []), "reached", "percent", "95 % interval", "median steps"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            plain_text(f"  {row.label}"),
+def _rows_table(rows: Sequence[SuccessRow], *, seeds: bool) -> Table:
+    trained = len({row.training_seed for row in rows} - {None}) > 1
+    more = [*(["seed"] if seeds else []), *(["training"] if trained else [])]
+    lines = [
+        [
+            TableCell(row.label, mark=row.method),
             *([str(row.seed)] if seeds else []),
+            *([NONE if row.training_seed is None else str(row.training_seed)] if trained else []),
             f"{row.successes}/{row.n}",
             f"{row.percent:.1f}",
             f"{row.low:.1f} to {row.high:.1f}",
-            "-" if row.median_steps_to_success is None else f"{row.median_steps_to_success:g}",
-        )
-    return table
+            NONE if row.median_steps_to_success is None else f"{row.median_steps_to_success:g}",
+        ]
+        for row in rows
+    ]
+    header = ("method", *more, "reached", "percent", "95 % interval", "median steps")
+    return Table("", header, tuple(map(tuple, lines)))
 
 
 def mean_sentence(mean: SeedMean) -> str:
@@ -423,13 +423,6 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
-
-
-def plain_text(name: str, style: str = "") -> "Text":
-    """A name for the terminal: brackets are no markup, control characters control nothing."""
-    from rich.text import Text
-
-    return Text("".join(c if c.isprintable() else "\N{WHITE SQUARE}" for c in name), style)
 
 
 def _row(cell: Cell, label: str) -> SuccessRow:

@@ -10,10 +10,12 @@ from saltwm.cli import main
 from saltwm.disk import durable
 from saltwm.disk.records import PlannedCell, read_cells
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
+from saltwm.ground.config import GaussNewtonConfig
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.strict_json import to_plain
 from saltwm.report.findings import read_findings
-from saltwm.report.markdown import BEGIN, END, check_results, document, readme_table, table, with_table
+from saltwm.report.markdown import BEGIN, END, check_results, document, readme_table, with_table
+from saltwm.report.table import markdown_table
 from saltwm.report.tables import duration, pooled_rows
 
 REPOSITORY = Path(__file__).parents[2]
@@ -73,6 +75,40 @@ def test_sections_are_there(text):
         assert f"## {title}\n" in text
 
 
+def test_table_one_has_the_mean_and_the_quoted_methods_marked_as_quoted(text, results):
+    line = next(line for line in text.splitlines() if line.startswith("| Random † |"))
+    assert line.endswith("| 15.3 |")
+    assert "| PLDM ‡ | 97 | 78 | 78 | 65 | 79.5 |" in text
+    ours = next(line for line in text.splitlines() if line.startswith("| SALT | "))
+    assert ours.endswith("| - |")  # two of four environments have no mean over four
+
+
+def test_every_table_and_figure_of_the_paper_has_a_place_or_says_that_it_was_not_run(text):
+    part = text.partition("## The paper's tables and figures")[2].partition("\n## ")[0]
+    for name in [f"Table {i}" for i in range(1, 9)] + ["Figure 1a", "Figure 2c", *(f"Figure {i}" for i in range(3, 9))]:
+        assert part.count(f"| {name} |") == 1
+    assert "| Table 3 | transition and objective, 2 x 2 | not run yet | `saltwm study objective` |" in part
+    assert "| Table 1 | success in four environments | Planning success |" in part
+
+
+def test_other_planners_are_tested_against_blind_cem_in_a_table_of_their_own(results, tmp_path):
+    copy = shutil.copytree(results, tmp_path / "results")
+    for path in copy.glob("evaluations/clean-*/evaluation.json"):
+        record = durable.read_json(path)
+        if record["method"] == "salt" and record["environment"] == "cube":
+            other = shutil.copytree(path.parent, path.parent.with_name("searched"))
+            planner = to_plain(GaussNewtonConfig())
+            durable.write_json(other / "evaluation.json", record | {"method": "salt-gauss-newton", "planner": planner})
+            break
+    text = document(read_findings(copy), "x")
+    first, searched = (text.partition(f"## {title}\n")[2].partition("\n## ")[0] for title in (
+        "Success, protocol `clean`", "Search"))  # fmt: skip
+    assert "Gauss-Newton" not in first
+    assert "| SALT with Gauss-Newton | blind |" in searched
+    assert "+0.0" in searched
+    assert "1 tests; Holm's p is for all of them together" in searched
+
+
 def test_a_missing_seed_leaves_a_hole_and_not_a_rate(results, tmp_path):
     copy = shutil.copytree(results, tmp_path / "results")
     planned = [PlannedCell("cube", "paper", 5, "salt", seed) for seed in (1, 2, 3, 4)]
@@ -110,7 +146,7 @@ def test_a_readme_without_markers_is_refused_and_kept(results, tmp_path):
 
 
 def test_names_cannot_break_a_table():
-    assert table(["a|b"], [["<x>\n"]]) == "| a\\|b |\n| --- |\n| \\<x>\N{WHITE SQUARE} |"
+    assert markdown_table(["a|b"], [["<x>\n"]]) == "| a\\|b |\n| --- |\n| \\<x>\N{WHITE SQUARE} |"
 
 
 def test_durations_are_readable():

@@ -1,0 +1,93 @@
+"""Every table and figure of the paper, what stands for it here, and the command that makes it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from saltwm.report.findings import Findings
+
+
+@dataclass(frozen=True)
+class Element:
+    """A table or figure of the paper."""
+
+    name: str
+    what: str
+    where: str
+    """Where it stands in the document or on the page, if there are records of it."""
+    command: str
+    there: Callable[[Findings], bool]
+
+
+def _evaluated(protocol: str, environment: str = "") -> Callable[[Findings], bool]:
+    def there(findings: Findings) -> bool:
+        found = {(c.evaluation.protocol, c.evaluation.environment) for c in findings.cells}
+        return any(p == protocol and environment in ("", e) for p, e in found)
+
+    return there
+
+
+def _varied(*starts: str) -> Callable[[Findings], bool]:
+    """Whether a model that departs in this setting was evaluated."""
+
+    def there(findings: Findings) -> bool:
+        variants = [c.evaluation.variant for c in findings.cells if c.evaluation.variant]
+        return any(departure.startswith(starts) for v in variants for departure in v.departures)
+
+    return there
+
+
+def _diagnosed(findings: Findings) -> bool:
+    return any(run.diagnosis for run in findings.runs)
+
+
+def _probed(findings: Findings) -> bool:
+    return any(run.probes for run in findings.runs)
+
+
+def _decoded(findings: Findings) -> bool:
+    return any(run.decoded for run in findings.runs)
+
+
+def _timed(findings: Findings) -> bool:
+    return (findings.results / "efficiency.json").exists()
+
+
+_PAPER_SUITE = "saltwm suite RUNS --data DATA --protocols paper --seeds 1 2 3 --out RESULTS"
+_DIAGNOSE = "saltwm diagnose RUN --data DATA --out RESULTS"
+
+ELEMENTS = (
+    Element("Table 1", "success in four environments", "Planning success", _PAPER_SUITE, _evaluated("paper")),
+    Element("Table 2", "parameters, forward, training and planning time", "Studies", "saltwm study efficiency", _timed),
+    Element("Table 3", "transition and objective, 2 x 2", "Studies", "saltwm study objective", _varied("objective")),
+    Element(
+        "Table 4", "Cube-Double, three training runs", "Studies", "saltwm study cube-double",
+        _evaluated("paper", "cube-double"),
+    ),
+    Element(
+        "Table 5", "parameters of the transition, 703,872", "a test counts them",
+        "python -m pytest tests/model/test_affine.py", lambda findings: True,
+    ),
+    Element(
+        "Table 6", "failures by kind on Cube", "How episodes fail", "saltwm anatomy RESULTS salt lewm --out PAGES",
+        _evaluated("paper", "cube"),
+    ),
+    Element("Table 7", "long horizons", "Success, protocol `long`", "saltwm study horizon", _evaluated("long")),
+    Element("Table 8", "without action-dependent modulation", "Studies", "saltwm study modulation", _varied("R 0")),
+    Element("Figure 1a", "the Jacobian over states", "Errors and their propagation", _DIAGNOSE, _probed),
+    Element("Figure 1b", "rho against H", "the page, Error propagation", _DIAGNOSE, _diagnosed),
+    Element("Figure 2a", "one-step error and success", "Errors and their propagation", _DIAGNOSE, _diagnosed),
+    Element("Figure 2b", "rollout error", "the page, Error propagation", _DIAGNOSE, _diagnosed),
+    Element("Figure 2c", "norm of Phi", "the page, Error propagation", _DIAGNOSE, _diagnosed),
+    Element(
+        "Figure 3", "failures near the median ratio", "pages of `saltwm anatomy`",
+        "saltwm anatomy RESULTS salt lewm --out PAGES", _evaluated("paper"),
+    ),
+    Element("Figure 4", "success against H", "Success, protocol `long`", "saltwm study horizon", _evaluated("long")),
+    Element(
+        "Figure 5", "decoded open-loop rollouts", "the page, Decoded open-loop predictions",
+        "saltwm decode RUN --data DATA --out RESULTS", _decoded,
+    ),
+    Element("Figure 6", "errors in four environments", "the page, All environments", _DIAGNOSE, _diagnosed),
+    Element("Figure 7", "weight of SIGReg", "Studies", "saltwm study lambda", _varied("lambda")),
+    Element("Figure 8", "size of the latent", "Studies", "saltwm study dim", _varied("d ")),
+)  # fmt: skip

@@ -1,0 +1,665 @@
+"""The tables of a results folder, each built once; a document and a page show the same ones.
+
+The paper's comparison is of plain CEM, blind and without a prior. Other planners, priors and closed loops are compared
+in a table of their own ("search"), and models that depart from their recipe in another ("variants").
+"""
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from saltwm.disk.records import Cell as Evaluated
+from saltwm.disk.records import Comparison, Diagnosis, Evaluation, Failure
+from saltwm.evaluation.statistics import compare, family, has_usual_planner, holm, on_shared_tasks, training_seed
+from saltwm.report import paper_figures, tables
+from saltwm.report.claims import Claim, comparison_order
+from saltwm.report.commands import AGAIN, evaluation_commands
+from saltwm.report.elements import ELEMENTS
+from saltwm.report.findings import Findings, Run
+from saltwm.report.table import NONE, Cell, Table, table
+from saltwm.report.tables import PooledRow
+
+STEPS_SHOWN = (1, 5, 10, 20)
+THRESHOLDS = (3.0, 5.0, 10.0)
+"""Of the ratio r: the paper's 5 and two others, to see what hangs on it."""
+FOUR = ("two-room", "reacher", "push-t", "cube")
+_TONES = {"better": "better", "worse": "worse", "holds": "better", "does not hold": "worse"}
+
+
+def verdict_cell(verdict: str) -> Cell:
+    """A verdict in its colour."""
+    return Cell(verdict, tone=_TONES.get(verdict, "open"))
+
+
+# --- who is compared where -------------------------------------------------------------------------------------------
+
+
+def is_plain(evaluation: Evaluation) -> bool:
+    """Whether it belongs to the paper's comparison: CEM as the paper runs it, blind, or a policy without a planner."""
+    e = evaluation
+    departs = e.variant is not None and bool(e.variant.departures)
+    return e.planner.get("kind", "cem") == "cem" and has_usual_planner(e) and e.look_every is None and not departs
+
+
+def is_variant(evaluation: Evaluation) -> bool:
+    """Whether the model departs from its recipe."""
+    return evaluation.variant is not None and bool(evaluation.variant.departures)
+
+
+def pooled(findings: Findings) -> list[PooledRow]:
+    """All rows in the order of every table."""
+    return sorted(tables.pooled_rows(findings.cells, findings.planned), key=row_order)
+
+
+def row_order(row: PooledRow) -> tuple[object, ...]:
+    """By environment, protocol, horizon and method."""
+    contest = tables.environment_order(row.environment), tables.protocol_order(row.protocol), row.horizon_blocks
+    return *contest, tables.method_order(row.method), row.label
+
+
+def _first(findings: Findings, row: PooledRow) -> Evaluation:
+    return next(cell.evaluation for cell in findings.cells if cell.name == row.cells[0])
+
+
+def _cells(findings: Findings, row: PooledRow) -> list[Evaluated]:
+    return [cell for cell in findings.cells if cell.name in row.cells]
+
+
+# --- success -----------------------------------------------------------------------------------------------------
+
+
+def main_table(findings: Findings) -> Table | None:
+    """Table 1: the four environments under `paper`, the mean over them, and the methods that the paper quotes."""
+    rows = [row for row in pooled(findings) if (row.protocol, row.horizon_blocks) == ("paper", 5)]
+    lines: list[list[Cell | str]] = []
+    for label in dict.fromkeys(row.label for row in rows if is_plain(_first(findings, row))):
+        mine = {row.environment: row for row in rows if row.label == label}
+        rates = [_percent(mine[name]) if name in mine else None for name in FOUR]
+        method = next(iter(mine.values())).method
+        known = [rate for rate in rates if rate is not None]
+        mean = f"{sum(known) / len(FOUR):.1f}" if len(known) == len(FOUR) else NONE
+        shown = [NONE if rate is None else f"{rate:.1f}" for rate in rates]
+        lines.append([Cell(label, mark=method), *(Cell(text, strong=text != NONE) for text in shown), mean])
+    if not lines:
+        return None
+    for method in ("salt", "lewm", "random"):
+        means = [paper_figures.SUCCESS[name, method] for name in FOUR]
+        average = f"{paper_figures.AVERAGES[method]:.1f}"
+        lines.append([f"{tables.METHOD_NAMES[method]} †", *map(str, means), average])
+    for name, quoted in paper_figures.QUOTED.items():
+        lines.append([f"{name} ‡", *(f"{value:g}" for value in quoted)])
+    return table(
+        "Planning success (the paper's Table 1)",
+        ["method", *map(tables.environment_name, FOUR), "mean"],
+        lines,
+        "Percent of tasks under protocol `paper`, H=5: plain CEM, blind. † the paper's own runs. ‡ quoted by the paper "
+        "from the literature, under other protocols and not run here.",
+    )
+
+
+def _percent(row: PooledRow) -> float | None:
+    return None if row.rate is None else 100 * row.rate.successes / row.rate.n
+
+
+def success(findings: Findings, protocol: str) -> Table | None:
+    """The paper's comparison under one protocol."""
+    rows = [row for row in pooled(findings) if row.protocol == protocol and is_plain(_first(findings, row))]
+    return table(
+        f"Success, protocol `{protocol}`",
+        ["environment", "H", "method", "percent", "reached", "interval", "over seeds", "training seeds",
+         "median steps", "paper †"],
+        (_success_row(row) for row in rows),
+        "Percent of all tasks, seeds pooled, with the Wilson interval over tasks; `over seeds` is the mean and sample "
+        "deviation of the evaluation seeds' rates, as the paper prints it, `training seeds` that of the training "
+        "seeds' rates. Median steps are over successful episodes.",
+        ("method",),
+        evaluation_commands(findings.results, [cell for row in rows for cell in _cells(findings, row)]),
+    )  # fmt: skip
+
+
+def _success_row(row: PooledRow) -> list[Cell | str]:
+    return [
+        tables.environment_name(row.environment),
+        str(row.horizon_blocks),
+        Cell(row.label, mark=row.method),
+        *rate_columns(row),
+        NONE if row.mean is None else f"{row.mean:.1f} ± {row.std:.1f}",
+        _training_spread(row),
+        NONE if row.median_steps_to_success is None else f"{row.median_steps_to_success:g}",
+        str(paper_figures.success(row.environment, row.protocol, row.horizon_blocks, row.method) or NONE),
+    ]
+
+
+def rate_columns(row: PooledRow) -> list[Cell | str]:
+    """Percent, counts and interval."""
+    rate = row.rate
+    if rate is None:
+        return [f"seed {', '.join(map(str, row.missing))} missing", NONE, NONE]
+    percent, low, high = 100 * rate.successes / rate.n, 100 * rate.low, 100 * rate.high
+    return [
+        Cell(f"{percent:.1f}", strong=True, mark=row.method, interval=(low, percent, high)),
+        f"{rate.successes}/{rate.n}",
+        f"{low:.1f} to {high:.1f}",
+    ]
+
+
+def _training_spread(row: PooledRow) -> str:
+    if row.over_training is None:
+        return str(len(row.training_seeds)) if row.training_seeds else NONE
+    return f"{row.over_training.mean:.1f} ± {row.over_training.std:.1f} over {row.over_training.seeds}"
+
+
+def variants(findings: Findings) -> Table | None:
+    """Models that depart from their recipe: ablations and sweeps, never called by the model's name alone."""
+    rows = [row for row in pooled(findings) if is_variant(_first(findings, row))]
+    return table(
+        "Variants",
+        ["environment", "under", "method", "percent", "reached", "interval", "training seeds"],
+        (
+            [tables.environment_name(row.environment), tables.protocol_name(row), Cell(row.label, mark=row.method),
+             *rate_columns(row), _training_spread(row)]
+            for row in rows
+        ),
+        "Models that depart from the recipe of their environment, as `Studies` judges them.",
+        ("under", "method"),
+        evaluation_commands(findings.results, [cell for row in rows for cell in _cells(findings, row)]),
+    )  # fmt: skip
+
+
+def search(findings: Findings) -> Table | None:
+    """What finds the plan: priors, planners and closed loops, each against plain blind CEM with the same model."""
+    rows = [row for row in pooled(findings) if not is_variant(_first(findings, row))]
+    contests = {
+        (row.environment, row.protocol, row.horizon_blocks, family(_first(findings, row)))
+        for row in rows
+        if not is_plain(_first(findings, row))
+    }
+    shown = [
+        row
+        for row in rows
+        if (row.environment, row.protocol, row.horizon_blocks, family(_first(findings, row))) in contests
+    ]
+    tests = {row.cells: _against_plain(findings, row, shown) for row in shown}
+    corrected = dict(
+        zip(
+            (cells for cells, test in tests.items() if test),
+            holm([test.p for test in tests.values() if test]),
+            strict=True,
+        )
+    )
+    return table(
+        "Search",
+        ["environment", "under", "method", "looks", "percent", "reached", "interval", "seconds a task",
+         "against blind CEM", "p", "Holm"],
+        (_search_row(findings, row, tests[row.cells], corrected.get(row.cells)) for row in shown),
+        "Not the paper's comparison: other planners, action priors and closed loops, each against plain blind CEM with "
+        "the same model on the same tasks (exact McNemar test, tasks paired inside training seeds). Amortised "
+        "imitation is the action prior alone: it plans nothing and repeats what the data's policy would do. "
+        f"{len(corrected)} tests; Holm's p is for all of them together.",
+        ("under", "method", "looks"),
+        evaluation_commands(findings.results, [cell for row in shown for cell in _cells(findings, row)]),
+    )  # fmt: skip
+
+
+def _against_plain(findings: Findings, row: PooledRow, rows: Sequence[PooledRow]) -> Comparison | None:
+    """The row against plain CEM with the same model; none for that row itself, or where it was not run."""
+    mine = _first(findings, row)
+    for other in rows:
+        theirs = _first(findings, other)
+        same = (other.environment, other.protocol, other.horizon_blocks) == (
+            row.environment, row.protocol, row.horizon_blocks)  # fmt: skip
+        models = [(family(e), e.history_frames) for e in (mine, theirs)]
+        if same and models[0] == models[1] and is_plain(theirs) and other is not row:
+            in_a, in_b = on_shared_tasks(_cells(findings, row), _cells(findings, other))
+            once = [list({cell.name: cell for cell in side}.values()) for side in (in_a, in_b)]
+            return compare(once[0], once[1]) if in_a else None
+    return None
+
+
+def _search_row(
+    findings: Findings, row: PooledRow, test: Comparison | None, corrected: float | None
+) -> list[Cell | str]:
+    cells, e = _cells(findings, row), _first(findings, row)
+    seconds = sum(cell.evaluation.seconds for cell in cells) / sum(len(cell.episodes) for cell in cells)
+    return [
+        tables.environment_name(row.environment),
+        tables.protocol_name(row),
+        Cell(row.label, mark=family(e)),
+        "blind" if e.look_every is None else "each block" if e.look_every == 1 else f"every {e.look_every} blocks",
+        *rate_columns(row),
+        f"{seconds:.2g}",
+        NONE if test is None else f"{test.difference:+.1f} ({test.low:+.1f} to {test.high:+.1f})",
+        NONE if test is None else tables.p_value(test.p),
+        NONE if corrected is None else tables.p_value(corrected),
+    ]
+
+
+def paired(findings: Findings) -> Table | None:
+    """The tests of the paper's comparison."""
+    plain_cells = {cell.name for cell in findings.cells if is_plain(cell.evaluation)}
+    tests = [c for c in findings.comparisons if plain_cells.issuperset((*c.cells_a, *c.cells_b))]
+    tests.sort(key=comparison_order)
+    labels = tables.method_labels(findings.cells)
+    return table(
+        "Paired comparisons",
+        ["environment", "under", "methods", "verdict", "points", "interval", "p", "Holm",
+         "both / first / second / none", "by training seed"],
+        (
+            [
+                tables.environment_name(c.environment),
+                tables.protocol_name(c),
+                f"{labels[c.cells_a[0]]} against {labels[c.cells_b[0]]}",
+                verdict_cell(c.verdict),
+                f"{c.difference:+.1f}",
+                f"{c.low:+.1f} to {c.high:+.1f}",
+                tables.p_value(c.p),
+                tables.p_value(corrected),
+                f"{c.both} / {c.only_a} / {c.only_b} / {c.neither}",
+                ", ".join(f"{points:+.1f}" for points in c.by_training_seed) if len(c.by_training_seed) > 1 else NONE,
+            ]
+            for c, corrected in zip(tests, holm([c.p for c in tests]), strict=True)
+        ),
+        "On the same tasks, paired inside training seeds: exact two-sided McNemar test, paired bootstrap interval of "
+        f"the difference. {len(tests)} tests; p is of one, Holm's for all of them together; the verdict follows p, and "
+        "needs the same sign in every training seed. `saltwm anatomy` shows the episodes behind a pair.",
+        ("under", "methods", "verdict"),
+    )  # fmt: skip
+
+
+# --- claims --------------------------------------------------------------------------------------------------------
+
+
+def claims_overview(judged: Sequence[Claim]) -> Table | None:
+    """Claims by environments."""
+    environments = sorted({f.environment for claim in judged for f in claim.findings}, key=tables.environment_order)
+    if not environments:
+        return None
+    return table(
+        "Which of the paper's claims hold here",
+        ["claim", *map(tables.environment_name, environments)],
+        ([claim.sentence, *(_verdicts(claim, environment) for environment in environments)] for claim in judged),
+        "Computed from the records, each by the rule named with it (`saltwm/report/claims.py`).",
+        tuple(map(tables.environment_name, environments)),
+    )
+
+
+def _verdicts(claim: Claim, environment: str) -> Cell:
+    mine = [f for f in claim.findings if f.environment == environment]
+    if len({f.verdict for f in mine}) > 1:
+        return Cell("; ".join(f"{f.condition}: {f.verdict}" for f in mine), tone="open")
+    return verdict_cell(mine[0].verdict if mine else "not measured")
+
+
+def claim_table(claim: Claim) -> Table | None:
+    """What was measured about one claim."""
+    return table(
+        "",
+        ["environment", "under", "measured", "verdict"],
+        (
+            [tables.environment_name(f.environment), f.condition or NONE, f.measured, verdict_cell(f.verdict)]
+            for f in claim.findings
+        ),
+        words=("under", "measured", "verdict"),
+    )
+
+
+# --- diagnostics -------------------------------------------------------------------------------------------------
+
+
+def diagnosed(findings: Findings) -> list[tuple[Run, Diagnosis]]:
+    """Runs with their diagnoses, by environment, method and name."""
+    runs = [(run, run.diagnosis) for run in findings.runs if run.diagnosis]
+
+    def place(item: tuple[Run, Diagnosis]) -> tuple[object, ...]:
+        run, d = item
+        return tables.environment_order(d.environment), tables.method_order(d.method), run.name
+
+    return sorted(runs, key=place)
+
+
+def model_cell(run: Run, method: str, objective: str) -> Cell:
+    """A model with what it departs in, and its objective."""
+    d = run.diagnosis
+    departures = d.variant.departures if d and d.variant else ()
+    return Cell(", ".join([tables.method_name(method), *(departures or (objective,))]), mark=method)
+
+
+def propagation(findings: Findings) -> Table | None:
+    """Errors and their propagation, a row per run."""
+    runs = diagnosed(findings)
+    shown = [k for k in STEPS_SHOWN if any(len(d.rollout_error) >= k for _, d in runs)]
+    steps = " / ".join(map(str, shown))
+    return table(
+        "Errors and their propagation",
+        ["environment", "run", "model", "frames", "one-step error", f"rollout error, k = {steps}",
+         f"norm, k = {steps}", "growth of norm", "rho at H = 5 / the end", "rho, whole history", "spread of Jacobian",
+         "effective rank"],
+        (
+            [
+                tables.environment_name(d.environment),
+                run.name,
+                model_cell(run, d.method, d.objective),
+                str(d.history),
+                f"{d.one_step_error:.3f}",
+                _at(d.rollout_error, shown),
+                _at(d.propagation_norm, shown),
+                _ratio(d.propagation_norm),
+                _rho_at(d.rho),
+                _rho_at(d.augmented_rho) if d.history > 1 else "the same",
+                f"{run.probes.jacobian_spread:.1e}" if run.probes else NONE,
+                f"{d.effective_rank:.1f}",
+            ]
+            for run, d in runs
+        ),
+        f"One-step error of SALT over LeWM: {'; '.join(one_step_ratios(findings)) or 'not measured'}; † "
+        "{} to {}. ".format(*paper_figures.ONE_STEP_RATIO)
+        + "Errors relative to the spread of the model's own latents, on held-out episodes; rollouts start from that "
+        "many frames; norm is the geometric mean of the spectral norm of Phi_{0->k}; rho takes the Jacobian by the "
+        "latest latent as the paper does, or by the whole history; spread of Jacobian is how much its largest singular "
+        "value varies over states, relative to its mean, for fixed actions.",
+        ("run", "model"),
+        (_diagnose_command(run) for run, _ in runs),
+    )  # fmt: skip
+
+
+def one_step_ratios(findings: Findings) -> list[str]:
+    """SALT's one-step error over LeWM's, by environment."""
+    ratios = []
+    for environment in dict.fromkeys(d.environment for _, d in diagnosed(findings)):
+        salt, lewm = (findings.papers_run(environment, method) for method in ("salt", "lewm"))
+        if salt and lewm and salt.diagnosis and lewm.diagnosis and lewm.diagnosis.one_step_error > 0:
+            ratio = salt.diagnosis.one_step_error / lewm.diagnosis.one_step_error
+            ratios.append(f"{tables.environment_name(environment)} {ratio:.2f}")
+    return ratios
+
+
+def residuals(findings: Findings) -> Table | None:
+    """The residual of eq. 3 and its bound."""
+    return table(
+        "The residual r_t (eq. 3) and its bound (Proposition 1)",
+        ["environment", "run", "r, latest latent", "r, whole history", "bound L/2 e²", "L", "within the bound",
+         "measurements, trajectories"],
+        (
+            [
+                tables.environment_name(d.environment),
+                run.name,
+                _largest(d.residual),
+                _largest(d.augmented_residual),
+                _largest(d.residual_bound),
+                f"{d.lipschitz:.2g}",
+                f"{100 * d.residual_within_bound:.1f} %",
+                f"{len(d.windows)} of {', '.join(map(str, dict.fromkeys(d.windows)))} blocks, {d.trajectories}",
+            ]
+            for run, d in diagnosed(findings)
+            if d.lipschitz is not None and d.residual_within_bound is not None
+        ),
+        "Largest over the steps of the mean residual, relative to the spread of the latents. L is the fastest change "
+        "of the Jacobian that was found between true and predicted histories of one measurement.",
+        ("run",),
+    )  # fmt: skip
+
+
+def one_frame(findings: Findings) -> Table | None:
+    """The control of a model that looks back."""
+    runs = [(run, d, d.one_frame) for run, d in diagnosed(findings) if d.one_frame]
+    shown = [k for k in STEPS_SHOWN if any(len(d.rollout_error) >= k for _, d, _ in runs)]
+    steps = " / ".join(map(str, shown))
+    return table(
+        "Control: rollouts of LeWM from one frame",
+        ["environment", "run", f"rollout error, k = {steps}", "from one frame", "growth of norm", "from one frame"],
+        (
+            [
+                tables.environment_name(d.environment),
+                run.name,
+                _at(d.rollout_error, shown),
+                _at(one.rollout_error, shown),
+                _ratio(d.propagation_norm),
+                _ratio(one.propagation_norm),
+            ]
+            for run, d, one in runs
+        ),
+        "The paper starts them from the full window (App. C.1), as the tables above do.",
+        ("run",),
+    )
+
+
+def probes(findings: Findings) -> Table | None:
+    """What the latents know."""
+    return table(
+        "What the latents know",
+        ["environment", "run", "model", "R² of probes", "cost order", "frames"],
+        (
+            [
+                tables.environment_name(p.environment),
+                run.name,
+                model_cell(run, p.method, p.objective),
+                ", ".join(f"{probe.field} {tables.probe_scores(probe)}" for probe in p.fields),
+                NONE if p.cost_order is None else f"{p.cost_order:.2f}",
+                str(p.frames),
+            ]
+            for run, p in ((run, run.probes) for run, _ in diagnosed(findings))
+            if p
+        ),
+        "R² of each part of the state read linearly from z, on episodes the probes were not fitted on (angles as sine "
+        "and cosine), and in brackets that of its worst and best coordinate or joint, of a small network, and of that "
+        "network fitted to other frames (control); a low linear value says that it is not there on a line, not that z "
+        "does not know it; at 0 or below the fit does not carry over to other episodes. Cost order: Spearman's "
+        "correlation of the planner's cost, the squared distance of two latents, with the environment's own distance, "
+        "over pairs of frames of one held-out episode. Made by the same commands.",
+        ("run", "model", "R² of probes"),
+    )
+
+
+def training(findings: Findings) -> Table | None:
+    """What was trained, on what, for how long."""
+    return table(
+        "Training",
+        ["environment", "run", "model", "seed", "preset", "parameters", "steps", "batch", "time", "dataset"],
+        (
+            [
+                tables.environment_name(t.environment),
+                run.name,
+                model_cell(run, t.method, t.objective),
+                str(t.variant.seed) if t.variant else NONE,
+                t.preset,
+                f"{t.parameters / 1e6:.2f} M",
+                str(t.steps),
+                str(t.batch_size),
+                NONE if t.seconds is None else tables.duration(t.seconds),
+                f"`{t.dataset_sha256[:12]}`",
+            ]
+            for run, t in ((run, run.training) for run, _ in diagnosed(findings))
+            if t
+        ),
+        "Wall time on the machine that trained them, all sessions together.",
+        ("run", "model", "preset", "dataset"),
+    )
+
+
+# --- failures ------------------------------------------------------------------------------------------------------
+
+
+def anatomy(findings: Findings) -> Table | None:
+    """Failures by kind (Table 6), and how the mismatches depend on the threshold."""
+    rows = [row for row in pooled(findings) if row.rate is not None and row.method != "random"]
+    return table(
+        "How episodes fail",
+        ["environment", "under", "method", "episodes", "mismatch", "unflagged", "unclassified",
+         f"r above {' / '.join(f'{r:g}' for r in THRESHOLDS)}", "median r", "paper †"],
+        (_anatomy_row(findings, row) for row in rows),
+        "Failures as shares of all episodes. ĉ is the mean elite cost at the last iteration of the first plan; c that "
+        "at the first iteration of the second plan: the predicted end of a hardly optimised plan, made from what was "
+        "then seen. Mismatch: r = c / ĉ is above 5. Unflagged: it is not. Unclassified: there was no second plan. c "
+        "and ĉ come from different stages of a search, so r is no comparison with a physical distance. The paper chose "
+        "5 in a gap of LeWM's ratios on Cube; the counts for 3, 5 and 10 show what hangs on it. † mismatch and "
+        "unflagged.",
+        ("under", "method"),
+        [f"saltwm anatomy {AGAIN} salt lewm --out {AGAIN.parent / 'anatomy'}"],
+    )  # fmt: skip
+
+
+def _anatomy_row(findings: Findings, row: PooledRow) -> list[Cell | str]:
+    anatomies = [findings.anatomies[name] for name in row.cells]
+    n = sum(one.mismatch.n for one in anatomies)
+    counts = [
+        sum(getattr(one, kind).successes for one in anatomies) for kind in ("mismatch", "unflagged", "unclassified")
+    ]
+    failures = [failure for one in anatomies for failure in one.failures]
+    published = paper_figures.ANATOMY.get((row.environment, row.method)) if row.protocol == "paper" else None
+    ratios = sorted(f.ratio for f in failures if f.ratio is not None)
+    return [
+        tables.environment_name(row.environment),
+        tables.protocol_name(row),
+        Cell(row.label, mark=row.method),
+        str(n),
+        *(f"{count} ({100 * count / n:.1f} %)" for count in counts),
+        " / ".join(str(sum(is_above(f, r) for f in failures)) for r in THRESHOLDS),
+        f"{ratios[len(ratios) // 2]:.1f}" if ratios else NONE,
+        NONE if published is None else "{} and {} of {}".format(*published),
+    ]
+
+
+def is_above(failure: Failure, threshold: float) -> bool:
+    """Whether c > threshold * c_hat; a promised cost of zero is judged too."""
+    predicted, observed = failure.predicted_cost, failure.observed_cost
+    return predicted is not None and observed is not None and observed > threshold * predicted
+
+
+def kinds(findings: Findings) -> Table | None:
+    """Success by what the tasks ask for."""
+    return table(
+        "What the tasks ask for",
+        ["environment", "under", "method", "reached"],
+        (
+            [
+                tables.environment_name(row.environment),
+                tables.protocol_name(row),
+                Cell(row.label, mark=row.method),
+                ", ".join(f"{kind.kind} {kind.reached.successes}/{kind.reached.n}" for kind in of),
+            ]
+            for row, of in tables.task_rows(pooled(findings), findings.anatomies)
+        ),
+        "Tasks by what lies between start and goal (`task_kinds` of each environment, docs/environments.md), and how "
+        "many of each kind were reached.",
+        ("under", "method", "reached"),
+    )
+
+
+# --- time and provenance -------------------------------------------------------------------------------------------
+
+
+def evaluating(findings: Findings) -> Table | None:
+    """How long evaluations took."""
+    seconds = {cell.name: cell.evaluation.seconds for cell in findings.cells}
+    return table(
+        "Evaluating",
+        ["environment", "under", "method", "tasks", "time"],
+        (
+            [
+                tables.environment_name(row.environment),
+                tables.protocol_name(row),
+                Cell(row.label, mark=row.method),
+                NONE if row.rate is None else str(row.rate.n),
+                tables.duration(sum(seconds[name] for name in row.cells)),
+            ]
+            for row in pooled(findings)
+        ),
+        "Wall time on the machine that evaluated them, all seeds together; other jobs may have shared it.",
+        ("under", "method"),
+    )
+
+
+def stages(findings: Findings) -> Table | None:
+    """How long a reproduction took."""
+    total = sum(stage.seconds for stage in findings.stages)
+    return table(
+        "How long it took",
+        ["environment", "step", "time", "sessions"],
+        (
+            [
+                tables.environment_name(stage.environment),
+                f"`{stage.command}`",
+                tables.duration(stage.seconds) + ("" if stage.finished else ", unfinished"),
+                str(stage.sessions),
+            ]
+            for stage in findings.stages
+        ),
+        f"`saltwm reproduce` from nothing: {tables.duration(total)} in all.",
+        ("step",),
+    )
+
+
+def provenance(findings: Findings) -> Table | None:
+    """What a person needs to repeat each evaluation, hashes in full."""
+    labels = tables.method_labels(findings.cells)
+    sets = findings.task_sets
+    rows = []
+    for e, name in ((cell.evaluation, cell.name) for cell in findings.cells):
+        tasks = sets.get(e.tasks_sha256)
+        seed = training_seed(e)
+        rows.append(
+            [
+                tables.environment_name(e.environment),
+                f"{e.protocol}, H={e.horizon_blocks}",
+                labels[name],
+                str(e.seed),
+                NONE if seed is None else str(seed),
+                tasks.dataset_sha256 if tasks else "unknown",
+                e.tasks_sha256,
+                e.checkpoint or "none",
+                e.checkpoint_sha256 or "none",
+                f"{e.seconds:.1f}",
+                f"{len(tasks.tasks)} of {tasks.pairs_considered} looked at; {tasks.pairs_solved_at_start} solved at "
+                f"the start, {tasks.pairs_too_near} too near"
+                if tasks
+                else "unknown",
+            ]
+        )
+    header = ["environment", "protocol", "method", "seed", "training seed", "dataset", "task set", "run", "weights"]
+    words = ("protocol", "method", "dataset", "task set", "run", "weights", "pairs")
+    note = "Hashes are SHA-256; the JSON beside the results has them too."
+    return table("What was run", [*header, "seconds", "pairs"], rows, note, words)
+
+
+# --- the paper, element by element -----------------------------------------------------------------------------------
+
+
+def elements(findings: Findings) -> Table | None:
+    """Every table and figure of the paper: where it stands here, and the command that makes it."""
+    lines = []
+    for element in ELEMENTS:
+        done = element.there(findings)
+        state = element.where if done else "not run yet"
+        lines.append([element.name, element.what, state, f"`{element.command}`"])
+    return table(
+        "The paper's tables and figures",
+        ["paper", "what", "here", "made by"],
+        lines,
+        "Figures are drawn on the page that `saltwm report results` writes. `not run yet`: there are no records of it, "
+        "and the command makes them.",
+        ("what", "here", "made by"),
+    )
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _diagnose_command(run: Run) -> str:
+    path = run.diagnosis.run if run.diagnosis else run.name
+    data = run.training.data if run.training else "DATA"
+    return shlex.join(["saltwm", "diagnose", path, "--data", data, "--out", str(AGAIN)])
+
+
+def _largest(values: Sequence[float]) -> str:
+    return f"{max(values):.1e}" if values else NONE
+
+
+def _rho_at(rho: Sequence[float]) -> str:
+    return f"{rho[4]:.1e} / {rho[-1]:.1e}" if len(rho) >= 5 else f"- / {rho[-1]:.1e}" if rho else NONE
+
+
+def _at(values: Sequence[float], steps: Iterable[int]) -> str:
+    return " / ".join(f"{values[k - 1]:.2f}" if k <= len(values) else NONE for k in steps)
+
+
+def _ratio(values: Sequence[float]) -> str:
+    return f"{values[-1] / values[0]:.2f}" if values and values[0] > 0 else NONE

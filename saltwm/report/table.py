@@ -1,0 +1,124 @@
+"""One record for every table, and its three renderings: terminal, Markdown, page (macros.html has the last)."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one place of a table."""
+
+    text: str
+    strong: bool = False
+    mark: str = ""
+    """Method whose sign the page puts before the text."""
+    interval: tuple[float, float, float] | None = None
+    """Low, value and high in percent, which the page draws."""
+    tone: str = ""
+    """better, worse or open: a verdict, which the page colours."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and what to say about it; the first column names its rows."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell | str, ...], ...]
+    note: str = ""
+    words: tuple[str, ...] = ()
+    """Columns of text, which stand on the left."""
+    commands: tuple[str, ...] = ()
+    """What makes the records behind it again."""
+
+    def of(self, environment: str) -> "Table | None":
+        """The rows of one environment, which the first column names, without that column; none if there are none."""
+        rows = tuple(row[1:] for row in self.rows if plain(row[0]) == environment)
+        return replace(self, header=self.header[1:], rows=rows) if rows else None
+
+
+def table(
+    title: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[Cell | str]],
+    note: str = "",
+    words: Sequence[str] = (),
+    commands: Iterable[str] = (),
+) -> Table | None:
+    """A table with rows; none without."""
+    found = tuple(tuple(row) for row in rows)
+    return Table(title, tuple(header), found, note, tuple(words), tuple(dict.fromkeys(commands))) if found else None
+
+
+def plain(cell: Cell | str) -> str:
+    """The text of a cell."""
+    return cell if isinstance(cell, str) else cell.text
+
+
+# --- Markdown --------------------------------------------------------------------------------------------------------
+
+
+def markdown(shown: Table | None, heading: str = "##") -> list[str]:
+    """Paragraphs: title, table, note, commands."""
+    if shown is None:
+        return []
+    parts = [f"{heading} {escaped(shown.title)}"] if shown.title else []
+    parts += [markdown_table(shown.header, ([_emphasised(cell) for cell in row] for row in shown.rows))]
+    parts += [shown.note] if shown.note else []
+    return parts + ([code(shown.commands)] if shown.commands else [])
+
+
+def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; what a name holds cannot break it."""
+    rows = [header, ["---"] * len(header), *lines]
+    return "\n".join("| " + " | ".join(escaped(cell) for cell in row) + " |" for row in rows)
+
+
+def code(commands: Iterable[str]) -> str:
+    """Commands as a block of code."""
+    return "\n".join(["```", *dict.fromkeys(map(printable, commands)), "```"])
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown takes as it is."""
+    return re.sub(r"([|<])", r"\\\1", printable(text))
+
+
+def printable(text: str) -> str:
+    """Text without control characters."""
+    return "".join(c if c.isprintable() else "\N{WHITE SQUARE}" for c in text)
+
+
+def _emphasised(cell: Cell | str) -> str:
+    return f"**{cell.text}**" if isinstance(cell, Cell) and cell.strong else plain(cell)
+
+
+# --- terminal --------------------------------------------------------------------------------------------------------
+
+
+def terminal(shown: Table) -> "RichTable":
+    """For the terminal, without title and note; the first column is set in a little."""
+    from rich.table import Table as RichTable
+
+    drawn = RichTable(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    for i, name in enumerate(shown.header):
+        left = i == 0 or name in shown.words
+        drawn.add_column(f"  {name}" if i == 0 else name, justify="left" if left else "right", no_wrap=i > 0)
+    for first, *rest in shown.rows:
+        drawn.add_row(plain_text(f"  {plain(first)}"), *(plain_text(plain(cell)) for cell in rest))
+    return drawn
+
+
+def plain_text(name: str, style: str = "") -> "Text":
+    """A name for the terminal: brackets are no markup, control characters control nothing."""
+    from rich.text import Text
+
+    return Text(printable(name), style)
