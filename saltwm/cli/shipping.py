@@ -11,7 +11,6 @@ import tyro
 
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import Maybe, command_line, next_command, say, show, spell
-from saltwm.disk import durable
 from saltwm.ground.config import ModelName, RunConfig, WorldSpec
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
@@ -252,7 +251,9 @@ def _making(checkpoint: Path) -> list[str]:
 
 def _named(cell: "Cell", checkpoint: Path) -> "Cell":
     """The cell with these weights called by the name that they are shipped under; others as they are."""
-    if cell.evaluation.checkpoint_sha256 != durable.sha256(checkpoint / durable.MANIFEST):
+    from saltwm.disk.checkpoint import identity
+
+    if cell.evaluation.checkpoint_sha256 != identity(checkpoint):
         return cell
     shipped = str(SHIPPED / checkpoint.name)
     return dataclasses.replace(cell, evaluation=dataclasses.replace(cell.evaluation, checkpoint=shipped))

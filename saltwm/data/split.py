@@ -1,29 +1,73 @@
-"""Which episodes count as held out, and whether a run may have been trained on them all the same."""
+"""Held out: which episodes training never sees, which datasets it refuses, and whether a run saw them all the same.
+
+A dataset is held out as a whole (its source is `HeldOut`), or by a share of its episodes that the split chooses.
+"""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.data.windows import held_out_episodes
 from saltwm.disk.dataset import Dataset
+from saltwm.disk.layout import Collected, Imported, Source
 from saltwm.disk.records import TaskSet
+from saltwm.ground import rng
 from saltwm.ground.config import TrainConfig
+from saltwm.ground.errors import UsageError
 
 if TYPE_CHECKING:
-    from saltwm.disk.checkpoint import CheckpointInfo  # torch, which an evaluation of the random policy does without
+    from saltwm.disk.checkpoint import CheckpointInfo
 
-Source = dict[str, str | int]
-"""A dataset's, from its recipe."""
+Ids = NDArray[np.int64]
 
 
-def held_out(dataset: Dataset) -> NDArray[np.int64]:
+# --- the choice ------------------------------------------------------------------------------------------------------
+
+
+def held_out(dataset: Dataset) -> Ids:
     """Episodes that tasks and diagnoses take: by the default split, the same for every model, or all of a held-out set.
 
     Whether a given run left them out of its training is for `why_seen` to say.
     """
     split = TrainConfig()
     return held_out_episodes(dataset, split.split_seed, split.validation_fraction)
+
+
+def held_out_episodes(dataset: Dataset, split_seed: int, validation_fraction: float) -> Ids:
+    """Episodes that training never sees, ascending: a share of the dataset, or all of it if it is held out itself.
+
+    A function of its arguments alone, so that tasks and diagnoses can use it.
+    """
+    if dataset.recipe.is_held_out:
+        return np.arange(len(dataset))
+    return chosen(len(dataset), split_seed, validation_fraction)
+
+
+def chosen(count: int, seed: int, fraction: float) -> Ids:
+    """A random share of 0 .. count-1, ascending (App. B.1)."""
+    return np.sort(rng.stream(seed, "split").permutation(count)[: round(fraction * count)])
+
+
+# --- the refusals ----------------------------------------------------------------------------------------------------
+
+
+def require_trainable(dataset: Dataset) -> None:
+    """UsageError for a dataset that is held out as a whole."""
+    if dataset.recipe.is_held_out:
+        raise UsageError(
+            f"{dataset.path}: held out, its episodes are for evaluation alone; train on a dataset that was "
+            "collected without --held-out"
+        )
+
+
+def require_some(episodes: Ids | None, protocol: str) -> Ids:
+    """The held-out episodes of a dataset; UsageError if the protocol wants some and there are none."""
+    if episodes is None or len(episodes) == 0:
+        raise UsageError(
+            f"protocol {protocol!r} wants episodes that training did not see, and there are none; collect some "
+            "(saltwm collect with --held-out), or evaluate with --protocol paper"
+        )
+    return episodes
 
 
 def why_seen(info: "CheckpointInfo", source: Dataset | TaskSet) -> str | None:
@@ -59,10 +103,13 @@ def _why_same_episodes(trained: Source | None, other: Source) -> str | None:
     """
     if trained is None:
         return "nothing says which episodes it was trained on, and these may be among them"
-    if trained["kind"] != other["kind"]:
-        return None
-    if other["kind"] == "collect" and trained["seed"] == other["seed"]:
-        return f"it was trained on episodes of seed {trained['seed']}, as these are"
-    if other["kind"] == "import" and trained["file"] == other["file"]:
-        return f"it was trained on episodes of {trained['file']}, as these are"
+    if isinstance(trained, Collected) and isinstance(other, Collected) and trained.seed == other.seed:
+        return f"it was trained on episodes of seed {trained.seed}, as these are"
+    if isinstance(trained, Imported) and isinstance(other, Imported) and _same_file(trained, other):
+        return f"it was trained on episodes of {trained.file}, as these are"
     return None
+
+
+def _same_file(one: Imported, other: Imported) -> bool:
+    """Whether two imports may be of one file: by content where both know it, and by name."""
+    return one.file == other.file or (one.sha256 is not None and one.sha256 == other.sha256)

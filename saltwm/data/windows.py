@@ -9,12 +9,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from saltwm.data import split as split_rules
 from saltwm.disk.dataset import Dataset, FramesLater
 from saltwm.ground import rng
 from saltwm.ground.checks import check, one_of
 from saltwm.ground.errors import UsageError
 
-Ids = NDArray[np.int64]
+Ids = split_rules.Ids
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,6 @@ class Batch:
     """[B, K + 1, H, W, 3]"""
     actions: NDArray[np.float32]
     """[B, K, frameskip * A], the frameskip actions of a block side by side"""
-
-
-def held_out_episodes(dataset: Dataset, split_seed: int, validation_fraction: float) -> Ids:
-    """Episodes that training never sees, ascending: a share of the dataset, or all of it if it is held out itself.
-
-    A function of its arguments alone, so that tasks and diagnoses can use it.
-    """
-    if dataset.recipe.is_held_out:
-        return np.arange(len(dataset))
-    return _chosen(len(dataset), split_seed, validation_fraction)
 
 
 class Windows:
@@ -58,11 +49,7 @@ class Windows:
                 f"{dataset.path}: holds every {dataset.frame_every}th frame, so the frameskip must be a multiple of "
                 f"{dataset.frame_every}, found {frameskip}; collect it again with another --frame-every"
             )
-        if dataset.recipe.is_held_out:
-            raise UsageError(
-                f"{dataset.path}: held out, its episodes are for evaluation alone; train on a dataset that was "
-                "collected without --held-out"
-            )
+        split_rules.require_trainable(dataset)
         if not 0.0 <= validation_fraction < 1.0:
             raise UsageError(f"validation_fraction must be in [0, 1), found {validation_fraction}")
         self.dataset = dataset
@@ -78,10 +65,10 @@ class Windows:
         """Episodes held out, ascending; None where the windows of both sides overlap."""
         in_validation = np.zeros(len(self), bool)
         if split == "episode":
-            self.validation_episodes = held_out_episodes(dataset, split_seed, validation_fraction)
+            self.validation_episodes = split_rules.held_out_episodes(dataset, split_seed, validation_fraction)
             in_validation[np.isin(np.repeat(np.arange(len(dataset)), starts), self.validation_episodes)] = True
         else:  # as the paper splits (App. B.1)
-            in_validation[_chosen(len(self), split_seed, validation_fraction)] = True
+            in_validation[split_rules.chosen(len(self), split_seed, validation_fraction)] = True
         self.train, self.validation = np.flatnonzero(~in_validation), np.flatnonzero(in_validation)
         """Window ids of each side, ascending."""
         if not len(self.train):
@@ -144,11 +131,6 @@ class Windows:
         if self._epoch is None or self._epoch[0] != (seed, epoch):
             self._epoch = (seed, epoch), rng.stream(seed, "epoch", epoch).permutation(self.train)
         return self._epoch[1]
-
-
-def _chosen(count: int, seed: int, fraction: float) -> Ids:
-    """A random share of 0 .. count-1, ascending."""
-    return np.sort(rng.stream(seed, "split").permutation(count)[: round(fraction * count)])
 
 
 @dataclass(frozen=True)

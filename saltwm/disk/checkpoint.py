@@ -15,16 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from safetensors.torch import save as to_safetensors
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from saltwm.disk import durable
 from saltwm.disk.durable import read_config, write_config
+from saltwm.disk.layout import Source
 from saltwm.ground.config import ModelConfig, RunConfig, WorldSpec
 from saltwm.ground.errors import (
     DamagedError,
@@ -37,7 +32,12 @@ from saltwm.ground.errors import (
 )
 from saltwm.ground.strict_json import LATER, differing_fields
 from saltwm.model.traits import TRANSITIONS, traits_of
-from saltwm.model.world_model import WorldModel
+
+if TYPE_CHECKING:  # torch takes a second to import, and most readers want the descriptions alone
+    import torch
+    from torch import Tensor
+
+    from saltwm.model.world_model import WorldModel
 
 RUN_FILE = "run.json"
 INFO_FILE = "checkpoint.json"
@@ -78,8 +78,8 @@ class CheckpointInfo:
     dataset_sha256: str
     metrics: dict[str, float]
     versions: dict[str, str]
-    dataset_source: dict[str, str | int] | None = field(default=None, metadata=LATER)
-    """Where the dataset's episodes came from: policy and seed, or an imported file; None if nobody wrote it down."""
+    dataset_source: Source | None = field(default=None, metadata=LATER)
+    """Where the dataset's episodes came from; None if nobody wrote it down."""
 
 
 def package_versions() -> dict[str, str]:
@@ -119,7 +119,9 @@ def start_run(path: Path, info: RunInfo) -> None:
         )
 
 
-def save(run: Path, info: CheckpointInfo, weights: dict[str, Tensor], optimizer: dict[str, Tensor], keep: int) -> Path:
+def save(
+    run: Path, info: CheckpointInfo, weights: "dict[str, Tensor]", optimizer: "dict[str, Tensor]", keep: int
+) -> Path:
     """Publish RUN/checkpoints/step-N, then remove what is older than the newest `keep` and not the best."""
     path = run / "checkpoints" / directory_name(info.step)
     if path.exists():
@@ -144,12 +146,14 @@ def publish(path: Path, info: CheckpointInfo, files: dict[str, bytes], *, replac
         raise DiskError(message) from error
 
 
-def to_bytes(tensors: dict[str, Tensor]) -> bytes:
+def to_bytes(tensors: "dict[str, Tensor]") -> bytes:
     """The tensors as a safetensors file."""
-    return to_safetensors({name: tensor.contiguous() for name, tensor in tensors.items()})
+    from safetensors.torch import save as save_tensors
+
+    return save_tensors({name: tensor.contiguous() for name, tensor in tensors.items()})
 
 
-def halved(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def halved(weights: "dict[str, Tensor]") -> "dict[str, Tensor]":
     """Matrices and kernels in float16, vectors and measured values as they are; NonFiniteError if one overflows."""
     narrow = {name: _is_matrix(name, tensor) for name, tensor in weights.items()}
     halves = {name: tensor.half() if narrow[name] else tensor for name, tensor in weights.items()}
@@ -160,7 +164,7 @@ def halved(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return halves
 
 
-def _is_matrix(name: str, tensor: Tensor) -> bool:
+def _is_matrix(name: str, tensor: "Tensor") -> bool:
     return tensor.is_floating_point() and tensor.ndim > 1 and not name.endswith(BUFFERS)
 
 
@@ -181,17 +185,19 @@ def _score(path: Path) -> float:
         return math.inf
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:
+def optimizer_tensors(optimizer: "torch.optim.Optimizer", names: list[str]) -> "dict[str, Tensor]":
     """The optimiser's state as named tensors; parameter groups and settings come from the config, not from files."""
+    import torch
+
     state = optimizer.state_dict()["state"]
     return {
-        f"{key}/{names[index]}": value if isinstance(value, Tensor) else torch.tensor(value)
+        f"{key}/{names[index]}": torch.as_tensor(value)
         for index, values in state.items()
         for key, value in values.items()
     }
 
 
-def restore_optimizer(optimizer: torch.optim.Optimizer, names: list[str], tensors: dict[str, Tensor]) -> None:
+def restore_optimizer(optimizer: "torch.optim.Optimizer", names: list[str], tensors: "dict[str, Tensor]") -> None:
     """Put the tensors of `optimizer_tensors` back."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
@@ -207,6 +213,11 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, names: list[str], tensor
 def list_checkpoints(run: Path) -> list[Path]:
     """Checkpoints of a run, oldest first."""
     return sorted((run / "checkpoints").glob("step-*"), key=lambda path: (len(path.name), path.name))
+
+
+def identity(checkpoint: Path) -> str:
+    """SHA-256 of the checkpoint's manifest, and so of every file in it."""
+    return durable.sha256(checkpoint / durable.MANIFEST)
 
 
 def read_run(run: Path) -> RunInfo:
@@ -235,7 +246,7 @@ def _require_format(found: int, where: Path) -> None:
         raise DamagedError(f"{where}: format {found}, this version reads {FORMAT}")
 
 
-def read_checkpoint(checkpoint: Path) -> tuple[CheckpointInfo, dict[str, Tensor], dict[str, Tensor]]:
+def read_checkpoint(checkpoint: Path) -> "tuple[CheckpointInfo, dict[str, Tensor], dict[str, Tensor]]":
     """Info, weights and optimiser tensors, after checking every hash: all that training goes on from."""
     verify(checkpoint)
     if not (checkpoint / OPTIMIZER_FILE).exists():
@@ -243,15 +254,15 @@ def read_checkpoint(checkpoint: Path) -> tuple[CheckpointInfo, dict[str, Tensor]
     return read_info(checkpoint), read_tensors(checkpoint / WEIGHTS_FILE), read_tensors(checkpoint / OPTIMIZER_FILE)
 
 
-def read_weights(checkpoint: Path) -> tuple[CheckpointInfo, dict[str, Tensor]]:
+def read_weights(checkpoint: Path) -> "tuple[CheckpointInfo, dict[str, Tensor]]":
     """Info and weights, after checking every hash; what was stored in float16 comes as float32."""
     verify(checkpoint)
     weights = read_tensors(checkpoint / WEIGHTS_FILE)
     return read_info(checkpoint), {name: _widened(tensor) for name, tensor in weights.items()}
 
 
-def _widened(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype == torch.float16 else tensor
+def _widened(tensor: "Tensor") -> "Tensor":
+    return tensor.float() if str(tensor.dtype) == "torch.float16" else tensor
 
 
 def verify(checkpoint: Path) -> None:
@@ -259,8 +270,11 @@ def verify(checkpoint: Path) -> None:
     durable.verify_directory(checkpoint, besides=BESIDES)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> "dict[str, Tensor]":
     """A safetensors file; anything else is damage."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     try:
         return load_file(path)
     except FileNotFoundError as error:
@@ -308,8 +322,10 @@ def find_checkpoint(path: Path, say: Callable[[str], None] = _say_aside) -> Path
     return found
 
 
-def load(path: Path | str, *, world: WorldSpec | None = None) -> WorldModel:
+def load(path: Path | str, *, world: WorldSpec | None = None) -> "WorldModel":
     """A model ready to plan, from a run or a checkpoint; with `world`, only if it was trained for that world."""
+    from saltwm.model.world_model import WorldModel
+
     checkpoint = find_checkpoint(Path(path))
     verify(checkpoint)
     info = read_info(checkpoint)
@@ -318,14 +334,19 @@ def load(path: Path | str, *, world: WorldSpec | None = None) -> WorldModel:
     file = checkpoint / WEIGHTS_FILE
     weights = read_tensors(file)
     _require_fitting(blueprint(info.run.model, info.world, len(weights), file), weights, file)
+    _require_sane(weights, file)
     model = WorldModel(info.run.model, info.world)
     model.load_state_dict(weights)  # widens float16 to the model's float32
     return model.eval()
 
 
-def blueprint(config: ModelConfig, world: WorldSpec, tensors: int, where: Path) -> dict[str, Tensor]:
-    """State dict of the model that a file of so many tensors describes, without memory or time for absurd sizes."""
-    layers = traits_of(config.model).layers(config)
+def blueprint(config: ModelConfig, world: WorldSpec, tensors: int, where: Path) -> "dict[str, Tensor]":
+    """State dict of the model that a file of `tensors` tensors describes; absurd sizes cost no memory and no time."""
+    import torch
+
+    from saltwm.model.world_model import WorldModel
+
+    layers = len(config.encoder.channels) + traits_of(config.model).layers(config)
     layers += config.encoder.depth if config.encoder.kind != "conv" else 0
     if layers > tensors:
         raise DamagedError(f"{where}: {tensors} tensors cannot be those of a model of {layers} layers")
@@ -336,20 +357,29 @@ def blueprint(config: ModelConfig, world: WorldSpec, tensors: int, where: Path) 
         raise DamagedError(f"{where}: no model of such sizes can be built: {str(error).splitlines()[0]}") from error
 
 
-def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: Path) -> None:
+def load_weights(model: "torch.nn.Module", weights: "dict[str, Tensor]", where: Path) -> None:
     """Strict: the same names and shapes, or DamagedError with the first few that differ."""
     _require_fitting(model.state_dict(), weights, where)
     model.load_state_dict(weights)
 
 
-def _require_fitting(expected: dict[str, Tensor], weights: dict[str, Tensor], where: Path) -> None:
+def _require_fitting(expected: "dict[str, Tensor]", weights: "dict[str, Tensor]", where: Path) -> None:
     missing, extra = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
     wrong = [name for name in expected.keys() & weights.keys() if _kind(expected[name]) != _kind(weights[name])]
     if missing or extra or wrong:
         raise DamagedError(f"{where}: missing {missing[:3]}, not expected {extra[:3]}, of another shape {wrong[:3]}")
 
 
-def _kind(tensor: Tensor) -> tuple[torch.Size, bool]:
+def _require_sane(weights: "dict[str, Tensor]", where: Path) -> None:
+    """DamagedError for a weight that is not finite, or an action scale that is not positive."""
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise DamagedError(f"{where}: {name}: expected finite numbers, found NaN or an infinity")
+        if name.endswith("action_std") and not (tensor > 0).all():
+            raise DamagedError(f"{where}: {name}: expected deviations above 0, found {float(tensor.min()):g}")
+
+
+def _kind(tensor: "Tensor") -> "tuple[torch.Size, bool]":
     return tensor.shape, tensor.is_floating_point()
 
 

@@ -127,6 +127,17 @@ def _open_own(path: Path, flags: int) -> int:
     return descriptor
 
 
+@contextlib.contextmanager
+def scratch_file(beside: Path) -> Iterator[Path]:
+    """The name of a file beside `beside` that is gone after the block; `remove_leftovers_of` finds it after a kill."""
+    temporary = temporary_beside(beside)
+    with _disk_errors(temporary, None):
+        try:
+            yield temporary
+        finally:
+            _remove(temporary)
+
+
 def json_line(value: Any) -> str:
     """A record as one line of a JSON-lines file."""
     return json.dumps(value, allow_nan=False, ensure_ascii=False) + "\n"
@@ -305,8 +316,8 @@ def remove_leftovers(directory: Path) -> None:
             _remove(entry)
 
 
-def _remove_leftovers_of(path: Path) -> None:
-    """Remove what crashed writers of this one directory left beside it, and nothing of its neighbours."""
+def remove_leftovers_of(path: Path) -> None:
+    """Remove what crashed writers of `path` left beside it, and nothing of its neighbours; hold its lock."""
     for neighbour in list(path.parent.iterdir()):
         made = _MADE_HERE.fullmatch(neighbour.name)
         if made and made["name"] == path.name:
@@ -433,7 +444,7 @@ def only_replacer(path: Path, job: str) -> Iterator[None]:
     with _locked(place, path, job) as lock, _holding(_Held(Path(os.path.abspath(path)), place, False, os.fstat(lock))):
         try:
             _bring_back(path)
-            _remove_leftovers_of(path)
+            remove_leftovers_of(path)
             yield
         finally:
             if _is_same(place, os.fstat(lock)):

@@ -8,9 +8,9 @@
 An episode of T actions has T+1 states and a frame at every `frame_every`-th of them, so no value is ever a marker.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +18,56 @@ from numpy.typing import NDArray
 from saltwm.ground.checks import check
 from saltwm.ground.config import Variant, WorldSpec
 from saltwm.ground.errors import NonFiniteError, ShapeError
+from saltwm.ground.strict_json import LATER
 
 FORMAT = "saltwm dataset"
 FORMAT_VERSION = 1
 ROOT_FILE = "zarr.json"
 RECIPE_FILE = "collection.json"
 LOCK_FILE = ".lock"
-ARRAYS = ("frames", "actions", "states", "lengths")
 
 SHARD_BYTES = 64 * 2**20
 """Raw bytes of frames in one shard file, at most: what a writer holds in memory."""
 MAX_SHARD_FRAMES = 4096
 
-HELD_OUT: dict[str, str | int] = {"split": "held-out"}
-"""In the source of a dataset that no model may be trained on."""
+
+# --- where episodes come from ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """Episodes that a policy made: episode i is a function of (seed, i)."""
+
+    kind: Literal["collect"] = "collect"
+    policy: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut(Collected):
+    """Episodes that no model may be trained on, of streams that no training episode has."""
+
+    split: Literal["held-out"] = "held-out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """Episodes of somebody else's file."""
+
+    kind: Literal["import"] = "import"
+    file: str
+    """Its name, without folders."""
+    bytes: int
+    zero_state_fields: str = field(default="", metadata=LATER)
+    """State fields that the file does not hold, separated by commas."""
+    sha256: str | None = field(default=None, metadata=LATER)
+    """None in datasets that were imported before it was written down."""
+
+
+Source = Collected | HeldOut | Imported
+
+
+# --- a dataset -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -47,13 +83,13 @@ class Recipe:
     frame_every: int
     """Steps between two stored frames of an episode."""
     episodes_per_part: int
-    source: dict[str, str | int]
-    """Where the episodes come from: kind is collect (with policy and seed) or import (with file and its size)."""
+    source: Source
+    """Where the episodes come from."""
 
     @property
     def is_held_out(self) -> bool:
         """Whether every episode is for evaluation."""
-        return HELD_OUT.items() <= self.source.items()
+        return isinstance(self.source, HeldOut)
 
     @property
     def parts(self) -> int:
@@ -110,13 +146,13 @@ def check_episode(where: str, index: int, episode: Episode, recipe: Recipe) -> N
     check_finite(name, "state", episode.states)
 
 
-def check_finite(name: str, field: str, values: NDArray[Any]) -> None:
+def check_finite(name: str, what: str, values: NDArray[Any]) -> None:
     """NonFiniteError naming the first bad step and dimension of values [steps, dimensions]."""
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         step, dimension = bad[0]
         found = values[step, dimension]
-        raise NonFiniteError(f"{name}, step {step}: {field} is {found} in dimension {dimension}; make it again")
+        raise NonFiniteError(f"{name}, step {step}: {what} is {found} in dimension {dimension}; make it again")
 
 
 # --- Zarr v3 --------------------------------------------------------------------------------------------------------

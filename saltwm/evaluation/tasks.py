@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from saltwm.data.split import require_some
 from saltwm.disk import durable
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.records import Task, TaskSet, read_tasks
@@ -69,12 +70,7 @@ def _allowed_episodes(
 ) -> NDArray[np.int64]:
     if not protocol.held_out:
         return np.arange(len(dataset.lengths))
-    if held_out is None or len(held_out) == 0:
-        raise UsageError(
-            f"protocol {protocol.name!r} wants episodes that training did not see, and there are none; collect some "
-            "(saltwm collect with --held-out), or evaluate with --protocol paper"
-        )
-    return held_out
+    return require_some(held_out, protocol.name)
 
 
 def _one_per_episode(

@@ -20,9 +20,9 @@ _PIECE = 4 * 2**10
 
 @contextlib.contextmanager
 def unpacked(file: Path, beside: Path) -> Iterator[Path]:
-    """Yield an HDF5 file: `file` itself, or its content unpacked beside `beside`, kept until the block succeeds.
+    """Yield an HDF5 file: `file` itself, or its content unpacked beside `beside` for the time of the block.
 
-    What is unpacked is whole or absent, so an interrupted import need not unpack again.
+    An interrupted import unpacks again: nothing that lies there is trusted to be the content of `file`.
     """
     if file.suffix in _SUFFIXES:
         yield file
@@ -30,11 +30,10 @@ def unpacked(file: Path, beside: Path) -> Iterator[Path]:
     name = file.name.lower()
     if not name.endswith((".tar.zst", *(f"{suffix}.zst" for suffix in _SUFFIXES))):
         raise UsageError(f"{file}: expected a file ending in .h5, .hdf5, .h5.zst or .tar.zst")
-    target = beside.with_name(f"{beside.name}.unpacked-{file.stat().st_size}.h5")
-    if not target.exists():
-        durable.write_file(target, lambda temporary: _unpack(file, temporary, name.endswith(".tar.zst")))
-    yield target
-    target.unlink()
+    durable.remove_leftovers_of(beside)
+    with durable.scratch_file(beside) as target:
+        _unpack(file, target, name.endswith(".tar.zst"))
+        yield target
 
 
 def _unpack(file: Path, target: Path, is_tar: bool) -> None:

@@ -19,7 +19,7 @@ from PIL import Image
 from saltwm.disk import dataset_writer as parts
 from saltwm.disk import durable, layout
 from saltwm.disk.dataset import Dataset
-from saltwm.disk.layout import Episode, Recipe
+from saltwm.disk.layout import Episode, Imported, Recipe
 from saltwm.envs import env_class
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import WorldSpec
@@ -84,18 +84,29 @@ def import_hdf5(
     if env not in STATE_COLUMNS:
         raise UsageError(f"{env}: the benchmark has no file for it; files are known for {', '.join(STATE_COLUMNS)}")
     with durable.only_writer(out, "data import"):
-        if (out / layout.ROOT_FILE).exists():
-            return _same_import(Dataset.open(out), file, env, image_size, episodes)
-        with unpacked(file, out) as source, _opened(source) as h5:
-            table = _Table(h5, str(file), env, fields)
-            recipe = _recipe(table, file, env, image_size, episodes)
-            parts.start(out, recipe)
-            _import_missing(table, recipe, out)
-            parts.finish(out, recipe)
+        with _unchanged(file) as sha256:
+            if (out / layout.ROOT_FILE).exists():
+                return _same_import(Dataset.open(out), file, sha256, env, image_size, episodes)
+            with unpacked(file, out) as source, _opened(source) as h5:
+                table = _Table(h5, str(file), env, fields)
+                recipe = _recipe(table, file, sha256, env, image_size, episodes)
+                parts.start(out, recipe)
+                _import_missing(table, recipe, out)
+        parts.finish(out, recipe)
     return Dataset.open(out)
 
 
-def _recipe(table: "_Table", file: Path, env: str, image_size: int | None, episodes: int | None) -> Recipe:
+@contextlib.contextmanager
+def _unchanged(file: Path) -> Iterator[str]:
+    """Yield the file's SHA-256; DamagedError if it is another file at the end of the block than at its start."""
+    before = file.stat()
+    yield durable.sha256(file)
+    after = file.stat()
+    if (before.st_ino, before.st_size, before.st_mtime_ns) != (after.st_ino, after.st_size, after.st_mtime_ns):
+        raise DamagedError(f"{file}: changed while it was read; import it into another directory")
+
+
+def _recipe(table: "_Table", file: Path, sha256: str, env: str, image_size: int | None, episodes: int | None) -> Recipe:
     found = table.image_size
     size = found if image_size is None else image_size
     if not 1 <= size <= found:
@@ -110,22 +121,29 @@ def _recipe(table: "_Table", file: Path, env: str, image_size: int | None, episo
         episodes=episodes or count,
         frame_every=1,
         episodes_per_part=max(1, int(PART_STEPS // table.lengths.mean())),
-        source={
-            "kind": "import",
-            "file": file.name,
-            "bytes": file.stat().st_size,
-            "zero_state_fields": ", ".join(table.unknown_fields),
-        },
+        source=Imported(
+            file=file.name,
+            bytes=file.stat().st_size,
+            zero_state_fields=", ".join(table.unknown_fields),
+            sha256=sha256,
+        ),
     )
 
 
-def _same_import(dataset: Dataset, file: Path, env: str, image_size: int | None, episodes: int | None) -> Dataset:
+def _same_import(
+    dataset: Dataset, file: Path, sha256: str, env: str, image_size: int | None, episodes: int | None
+) -> Dataset:
     """A finished import, if it is the one asked for."""
     found, recipe = dataset.recipe.source, dataset.recipe
-    there = (found.get("file"), found.get("bytes"), recipe.world.environment, recipe.world.image_size, recipe.episodes)
-    here = (file.name, file.stat().st_size, env, image_size or there[3], episodes or there[4])
+    if not isinstance(found, Imported):
+        raise MismatchError(f"{dataset.path}: was collected, not imported; use another directory")
+    known = (found.file, found.bytes, found.sha256)
+    there = (*known, recipe.world.environment, recipe.world.image_size, recipe.episodes)
+    # A dataset that does not know its file's hash is compared without it.
+    same = (file.name, file.stat().st_size, found.sha256 and sha256)
+    here = (*same, env, image_size or recipe.world.image_size, episodes or recipe.episodes)
     if there != here:
-        names = ("file", "bytes", "environment", "image_size", "episodes")
+        names = ("file", "bytes", "sha256", "environment", "image_size", "episodes")
         differing = [f"{n}: {t!r} there, {h!r} here" for n, t, h in zip(names, there, here, strict=True) if t != h]
         raise MismatchError(f"{dataset.path}: holds another import ({'; '.join(differing)}); use another directory")
     return dataset

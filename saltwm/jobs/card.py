@@ -10,6 +10,7 @@ from saltwm.disk.checkpoint import CheckpointInfo
 from saltwm.disk.records import Cell, Rate
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.statistics import method_key, over_seeds, wilson
+from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.ship import Shipment, read_shipment
 from saltwm.model.traits import traits_of
 from saltwm.report.commands import HOW_TO_COMPARE
@@ -53,7 +54,8 @@ def write_card(path: Path, commands: Sequence[str], rates: Sequence[Measured] = 
 def measured(path: Path, cells: Iterable[Cell]) -> list[Measured]:
     """What the evaluations of this checkpoint say; those of its source, where it has none of its own."""
     cells = list(cells)
-    own = [cell for cell in cells if cell.evaluation.checkpoint_sha256 == durable.sha256(path / durable.MANIFEST)]
+    mine = checkpoint.identity(path)
+    own = [cell for cell in cells if cell.evaluation.checkpoint_sha256 == mine]
     source = read_shipment(path).source_sha256
     chosen = own or [cell for cell in cells if cell.evaluation.checkpoint_sha256 == source]
     groups: dict[tuple[str, int, tuple[str, str, str]], list[Cell]] = {}
@@ -162,7 +164,7 @@ def _data(info: CheckpointInfo, shipment: Shipment) -> str:
     recipe = shipment.data
     if recipe is None:
         return f"A dataset of {environment_name(info.world.environment)}, {named}."
-    how = ", ".join(f"{key} {value}" for key, value in recipe.source.items() if key != "kind")
+    how = ", ".join(f"{key} {value}" for key, value in to_plain(recipe.source).items() if key != "kind")
     return (
         f"{recipe.episodes} episodes of {environment_name(recipe.world.environment)} ({how}; physics "
         f"`{recipe.variant}`, every {recipe.frame_every}th frame), {named}."

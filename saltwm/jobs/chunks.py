@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from saltwm.disk import durable
+from saltwm.disk import checkpoint, durable
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.records import EpisodeRecord, TaskSet, read_cell, read_tasks
 from saltwm.envs import make_env
@@ -142,7 +142,7 @@ def _make_policy(job: Job, tasks: TaskSet, env: PlanningEnv) -> Policy:
     from saltwm.disk.checkpoint import load
     from saltwm.planning.agent import Agent
 
-    if durable.sha256(Path(job.checkpoint) / durable.MANIFEST) != job.checkpoint_sha256:
+    if checkpoint.identity(Path(job.checkpoint)) != job.checkpoint_sha256:
         raise MismatchError(f"{job.checkpoint}: changed since this evaluation was planned; run the command again")
     torch.set_num_threads(1)  # faster where there is a worker per core, and results do not depend on their number
     bounds = {"action_low": low, "action_high": high} if tasks.protocol.bound_actions else {}

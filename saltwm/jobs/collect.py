@@ -14,7 +14,7 @@ from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, spell
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
-    from saltwm.disk.layout import Episode, Recipe
+    from saltwm.disk.layout import Collected, Episode, Recipe
     from saltwm.envs.base import Action, PlanningEnv
     from saltwm.processes.pool import Report, Work
 
@@ -73,7 +73,7 @@ class Collect(Job):
 
     def recipe(self) -> "Recipe":
         """What the dataset's files say of this job."""
-        from saltwm.disk.layout import HELD_OUT, Recipe
+        from saltwm.disk.layout import Collected, HeldOut, Recipe
         from saltwm.envs import env_class, make_env
 
         cls, variant = env_class(self.environment), IN_FILES[self.physics]
@@ -90,12 +90,7 @@ class Collect(Job):
                 episodes=self.episodes,
                 frame_every=self.frame_every,
                 episodes_per_part=self.episodes_per_part or _usual_part(env.max_episode_steps),
-                source={
-                    "kind": "collect",
-                    "policy": policy,
-                    "seed": self.seed,
-                    **(HELD_OUT if self.held_out else {}),
-                },
+                source=(HeldOut if self.held_out else Collected)(policy=policy, seed=self.seed),
             )
 
     @classmethod
@@ -103,15 +98,15 @@ class Collect(Job):
         """The job that makes the dataset of a recipe."""
         from saltwm.envs import env_class
 
-        world, source = recipe.world, recipe.source
-        env, policy = env_class(world.environment), str(source["policy"])
+        world, source = recipe.world, _collected(recipe)
+        env, policy = env_class(world.environment), source.policy
         usual = recipe.episodes_per_part == _usual_part(env.max_episode_steps)
         return cls(
             world.environment,
             out,
             recipe.episodes,
             policy=None if policy == env.policies[0] else policy,
-            seed=int(source["seed"]),
+            seed=source.seed,
             physics=next(word for word, name in IN_FILES.items() if name == recipe.variant),
             image_size=world.image_size,
             render=world.render,
@@ -119,6 +114,14 @@ class Collect(Job):
             held_out=recipe.is_held_out,
             episodes_per_part=None if usual else recipe.episodes_per_part,
         )
+
+
+def _collected(recipe: "Recipe") -> "Collected":
+    """The recipe's source, which a policy made."""
+    from saltwm.disk.layout import Collected
+
+    assert isinstance(recipe.source, Collected)
+    return recipe.source
 
 
 def _usual_part(episode_steps: int) -> int:
@@ -133,11 +136,12 @@ def collect_episode(env: "PlanningEnv", recipe: "Recipe", index: int) -> "Episod
     from saltwm.disk.layout import Episode
     from saltwm.ground import rng
 
-    seed = int(recipe.source["seed"])
+    source = _collected(recipe)
+    seed = source.seed
     # Streams of their own, so that held-out episodes repeat no training episode, whatever the two seeds are.
     whose = "held-out " if recipe.is_held_out else ""
     env.reset(seed=rng.derive(seed, f"{whose}episode", index))
-    act = env.policy(str(recipe.source["policy"]), rng.stream(seed, f"{whose}policy", index))
+    act = env.policy(source.policy, rng.stream(seed, f"{whose}policy", index))
     states, reached = [env.state()], False
     actions: list[Action] = []
     while len(actions) < env.max_episode_steps and not (reached and env.ends_at_goal):

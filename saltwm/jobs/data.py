@@ -120,13 +120,16 @@ class DataImport(Job):
     @classmethod
     def of(cls, recipe: "Recipe", out: Path) -> Self:
         """The job that makes the dataset of a recipe; its file is looked for in the working directory."""
+        from saltwm.disk.layout import Imported
+
+        assert isinstance(recipe.source, Imported)
         world = recipe.world
-        return cls(Path(str(recipe.source["file"])), world.environment, out, world.image_size, recipe.episodes)
+        return cls(Path(recipe.source.file), world.environment, out, world.image_size, recipe.episodes)
 
 
 def made(recipe: "Recipe", out: Path) -> Collect | DataImport:
     """The job that makes the dataset of a recipe."""
-    return (DataImport if recipe.source["kind"] == "import" else Collect).of(recipe, out)
+    return (DataImport if recipe.source.kind == "import" else Collect).of(recipe, out)
 
 
 def maker(dataset: Path) -> Collect | DataImport | None:

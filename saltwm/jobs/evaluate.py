@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from saltwm.data.split import held_out, why_seen
-from saltwm.disk import durable
+from saltwm.disk import checkpoint, durable
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.records import Evaluation, TaskSet
 from saltwm.evaluation.protocols import DEFAULT_TASKS, protocol_for
@@ -205,7 +205,6 @@ class _Model:
 def _find_model(request: Request, protocol: ProtocolConfig, source: Dataset | TaskSet) -> _Model:
     if request.run is None:
         return _Model("random")
-    from saltwm.disk import checkpoint
 
     path = checkpoint.find_checkpoint(request.run)
     info = checkpoint.read_info(path)
@@ -228,7 +227,7 @@ def _find_model(request: Request, protocol: ProtocolConfig, source: Dataset | Ta
         history_frames=history_frames,
         frameskip=model.frameskip,
         checkpoint=str(path),
-        checkpoint_sha256=durable.sha256(path / durable.MANIFEST),
+        checkpoint_sha256=checkpoint.identity(path),
         planner=planner,
         **(_prior_facts(path) if isinstance(planner, PriorPlanner) else {}),
     )

@@ -16,6 +16,7 @@ from saltwm.envs.base import PlanningEnv, StateField
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import WorldSpec
 from saltwm.ground.errors import UsageError
+from saltwm.ground.strict_json import to_plain
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 GRID = 16
@@ -34,7 +35,7 @@ class DatasetInfo:
     path: str
     world: WorldSpec
     variant: str
-    source: dict[str, str | int]
+    source: dict[str, str | int | None]
     held_out: bool
     """Whether every episode is for evaluation."""
     episodes: int
@@ -58,7 +59,7 @@ def info(dataset: Dataset) -> DatasetInfo:
         path=str(dataset.path),
         world=dataset.world,
         variant=dataset.variant,
-        source=dataset.recipe.source,
+        source=to_plain(dataset.recipe.source),
         held_out=dataset.recipe.is_held_out,
         episodes=len(dataset),
         steps=int(lengths.sum()),

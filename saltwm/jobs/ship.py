@@ -85,7 +85,7 @@ def ship(
         format=FORMAT,
         precision=precision,
         run=source.run.name,
-        source_sha256=durable.sha256(source.checkpoint / durable.MANIFEST),
+        source_sha256=checkpoint.identity(source.checkpoint),
         total_steps=source.info.total_steps,
         training_seconds=training_seconds(source.run),
         machine=machine(),

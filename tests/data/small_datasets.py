@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from saltwm.disk import dataset_writer as parts
-from saltwm.disk.layout import Episode, Recipe
+from saltwm.disk.layout import Collected, Episode, Recipe
 from saltwm.ground import rng
 from saltwm.ground.config import WorldSpec
 
@@ -14,7 +14,7 @@ SIZE = 8
 
 def make_recipe(episodes=7, frame_every=1, episodes_per_part=3, image_size=SIZE):
     world = WorldSpec("two-room", action_dim=2, image_size=image_size)
-    source = {"kind": "collect", "policy": "expert", "seed": 0}
+    source = Collected(policy="expert", seed=0)
     return Recipe(world, "clean", 3, episodes, frame_every, episodes_per_part, source)
 
 

@@ -8,7 +8,7 @@ import pytest
 from saltwm.cli import main, parse
 from saltwm.disk import durable
 from saltwm.disk.durable import read_config
-from saltwm.disk.layout import Recipe, check_episode
+from saltwm.disk.layout import Collected, Recipe, check_episode
 from saltwm.envs import ENVIRONMENTS, env_class, make_env
 from saltwm.ground.errors import LockedError, MismatchError, SaltError, UsageError
 from saltwm.jobs import collect as collecting
@@ -121,16 +121,14 @@ def test_the_job_of_a_shipped_dataset_gives_its_recipe(shipped):
 
 
 def test_an_error_in_a_worker_arrives_with_its_kind_and_message(tmp_path):
-    recipe = Recipe(make_env("two-room").world, "clean", 2, 4, 1, 2, {"kind": "collect", "policy": "nobody", "seed": 0})
+    recipe = Recipe(make_env("two-room").world, "clean", 2, 4, 1, 2, Collected(policy="nobody", seed=0))
     with pytest.raises(UsageError, match="unknown two-room policy 'nobody'"):
         collecting._collect_missing(tmp_path, recipe, workers=1)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bug_in_a_worker_is_reported_as_its_death(tmp_path, capfd):
-    recipe = Recipe(
-        make_env("two-room").world, "clean", 2, 4, 1, 2, {"kind": "collect", "policy": "expert", "seed": "x"}
-    )
+    recipe = Recipe(make_env("two-room").world, "clean", 2, 4, 1, 2, Collected(policy="expert", seed="x"))
     with pytest.raises(SaltError, match=r"a worker process died \(exit code 1\); what is complete is kept"):
         collecting._collect_missing(tmp_path, recipe, workers=1)
     assert "invalid literal" in capfd.readouterr().err
@@ -143,7 +141,7 @@ def test_an_episode_of_any_environment_does_not_depend_on_what_the_worker_made_b
     made = []
     for before in ([], [0]):
         env = make_env(name, image_size=16)
-        source = {"kind": "collect", "policy": env.policies[0], "seed": 0}
+        source = Collected(policy=env.policies[0], seed=0)
         recipe = Recipe(env.world, "clean", env.state_dim, 2, 5, 2, source)
         made.append([collect_episode(env, recipe, index) for index in (*before, 1)][-1])
         env.close()

@@ -1,6 +1,7 @@
 """The field's files, made here in both layouts, come in with every value in its place, and go out again."""
 
 import io
+import shutil
 import tarfile
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saltwm.disk import dataset_writer as parts
-from saltwm.disk.layout import Recipe
+from saltwm.disk.layout import Collected, Recipe
 from saltwm.envs import make_env
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError, Stopped, UsageError
 from saltwm.interop import archives, hdf5
@@ -26,7 +27,7 @@ SIZE = 24
 @pytest.fixture(scope="module")
 def episodes():
     env = make_env("two-room", variant="paper", image_size=SIZE)
-    recipe = Recipe(env.world, "paper", 2, 5, 1, 5, {"kind": "collect", "policy": "expert", "seed": 0})
+    recipe = Recipe(env.world, "paper", 2, 5, 1, 5, Collected(policy="expert", seed=0))
     return [collect_episode(env, recipe, index) for index in range(5)]
 
 
@@ -44,6 +45,11 @@ def columns_of(episodes, index_name="ep_idx"):
         "ep_len": lengths.astype(np.int32),
         "ep_offset": np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64),
     }
+
+
+def make_folder(path):
+    path.mkdir()
+    return path
 
 
 def write_file(path, columns, blocks=True):
@@ -159,11 +165,73 @@ def test_an_interrupted_import_goes_on_and_ends_the_same(tmp_path, episodes, mon
         with pytest.raises(Stopped):
             import_hdf5(file, "two-room", tmp_path / "data")
     assert [p.name for p in sorted((tmp_path / "data").glob("part-*"))] == ["part-00000", "part-00001"]
-    assert len(list(tmp_path.glob("data.unpacked-*"))) == 1
     resumed = import_hdf5(file, "two-room", tmp_path / "data")
     whole = import_hdf5(file, "two-room", tmp_path / "whole")
     assert resumed.sha256 == whole.sha256
-    assert not list(tmp_path.glob("data.unpacked-*"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "tworoom.h5", "tworoom.h5.zst", "whole"]
+
+
+@pytest.mark.parametrize("stopped_at", [0, 1, 2])
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_import_never_goes_on_from_a_file_of_the_same_name_and_size(
+    tmp_path, episodes, monkeypatch, stopped_at, packed
+):
+    """P26: the recipe knows the source by its SHA-256."""
+    monkeypatch.setattr(hdf5, "PART_STEPS", 100)
+    columns = columns_of(episodes)
+    other = {**columns, "pixels": 255 - columns["pixels"]}
+    file, another = (
+        write_file(make_folder(tmp_path / name) / "tworoom.h5", c, blocks=False)
+        for name, c in (("a", columns), ("b", other))
+    )
+    assert file.stat().st_size == another.stat().st_size
+    if packed:
+        file, another = (compress(f.with_suffix(".h5.zst"), f.read_bytes()) for f in (file, another))
+    written = parts.write_part
+
+    def stop(path, recipe, part, made):
+        if part == stopped_at:
+            raise Stopped("stopped", 15)
+        written(path, recipe, part, made)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "write_part", stop)
+        with pytest.raises(Stopped):
+            import_hdf5(file, "two-room", tmp_path / "data")
+    with pytest.raises(MismatchError, match=r"source.sha256: expected \w{12}, found \w{12}"):
+        import_hdf5(another, "two-room", tmp_path / "data")
+    assert (
+        import_hdf5(file, "two-room", tmp_path / "data").sha256
+        == import_hdf5(file, "two-room", tmp_path / "whole").sha256
+    )
+    with pytest.raises(MismatchError, match=r"sha256: .* there, .* here"):
+        import_hdf5(another, "two-room", tmp_path / "data")
+
+
+def test_a_file_that_lies_where_an_archive_would_be_unpacked_is_not_used(tmp_path, episodes):
+    """P26: nothing beside the output is trusted."""
+    columns = columns_of(episodes)
+    data = write_file(tmp_path / "tworoom.h5", columns).read_bytes()
+    file = compress(tmp_path / "tworoom.h5.zst", data)
+    forged = write_file(tmp_path / "forged.h5", {**columns, "pixels": np.full_like(columns["pixels"], 200)})
+    forged.rename(tmp_path / f"data.unpacked-{file.stat().st_size}.h5")
+    dataset = import_hdf5(file, "two-room", tmp_path / "data")
+    assert np.array_equal(dataset.read_frames(np.array([0]), np.array([0]))[0], columns["pixels"][0])
+
+
+def test_a_file_that_changes_while_it_is_imported_makes_no_dataset(tmp_path, episodes, monkeypatch):
+    file = write_file(tmp_path / "tworoom.h5", columns_of(episodes))
+    written = parts.write_part
+
+    def replaced(path, recipe, part, made):
+        written(path, recipe, part, made)
+        shutil.copy(file, tmp_path / "copy")
+        (tmp_path / "copy").rename(file)
+
+    monkeypatch.setattr(parts, "write_part", replaced)
+    with pytest.raises(DamagedError, match="changed while it was read"):
+        import_hdf5(file, "two-room", tmp_path / "data")
+    assert not (tmp_path / "data" / "zarr.json").exists()
 
 
 def test_a_finished_import_is_opened_and_another_one_refused(tmp_path, episodes):
@@ -411,12 +479,12 @@ def test_the_columns_of_every_environment_fit_its_state():
 def test_push_t_actions_are_found_aligned_and_misaligned(tmp_path):
     """The agent follows its target with a lag, so the test must tell one row from the next all the same."""
     env = make_env("push-t", image_size=8)
-    recipe = Recipe(env.world, "clean", 10, 4, 1, 4, {"kind": "collect", "policy": "random", "seed": 0})
+    recipe = Recipe(env.world, "clean", 10, 4, 1, 4, Collected(policy="random", seed=0))
     made = [collect_episode(env, recipe, index) for index in range(4)]
     columns = columns_of(made, "episode_idx")
     columns["state"] = np.concatenate([e.states[:, :7] for e in made]).astype(np.float32)
     dataset = import_hdf5(write_file(tmp_path / "pusht.h5", columns), "push-t", tmp_path / "data")
-    assert dataset.recipe.source["zero_state_fields"] == "block_velocity, block_spin"
+    assert dataset.recipe.source.zero_state_fields == "block_velocity, block_spin"
     assert not dataset.states(0)[:, 7:].any()
     columns["action"] = shift_actions(columns["action"])
     with pytest.raises(MismatchError, match="actions are not beside their frames"):

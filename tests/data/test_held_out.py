@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from saltwm.data.windows import Windows, held_out_episodes
+from saltwm.data.split import held_out_episodes
+from saltwm.data.windows import Windows
 from saltwm.diagnostics.probe import probe
 from saltwm.disk.checkpoint import load
 from saltwm.disk.durable import read_config
@@ -12,7 +13,7 @@ from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.tasks import choose_tasks
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
-from saltwm.jobs.diagnose import encode_trajectories
+from saltwm.jobs.diagnose import CONTEXT, encode_stretches
 from saltwm.jobs.inspection import info
 from saltwm.jobs.job import spell
 from saltwm.train import train
@@ -59,7 +60,7 @@ def test_tasks_come_from_all_of_its_episodes(held_out, dataset):
 
 def test_a_model_is_diagnosed_and_probed_on_all_of_it(held_out, run):
     model = load(run)
-    latents, _ = encode_trajectories(model, held_out, horizon=4, count=20, batch=0)
-    assert latents.shape[:2] == (20, 5)
+    latents, _ = encode_stretches(model, held_out, length=4, count=20, seed=0, index=0)
+    assert latents.shape[:2] == (20, CONTEXT + 4)
     (position,) = probe(model, held_out, frames=600)  # fitted on one half, scored on the other
     assert position.r2 > 0.2

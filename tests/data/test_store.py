@@ -151,7 +151,7 @@ def test_a_resume_with_other_options_names_each_differing_field(tmp_path):
     parts.start(tmp_path, recipe)
     parts.start(tmp_path, recipe)
     world = dataclasses.replace(recipe.world, image_size=16)
-    other = dataclasses.replace(recipe, world=world, episodes=9, source={**recipe.source, "seed": 1})
+    other = dataclasses.replace(recipe, world=world, episodes=9, source=dataclasses.replace(recipe.source, seed=1))
     with pytest.raises(
         MismatchError,
         match=r"world.image_size: expected .*, found 8; episodes: expected 9, found 7; source.seed: .* found 0",

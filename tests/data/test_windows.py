@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_datasets import make_recipe, write_dataset
 
-from saltwm.data.windows import Windows, batches, held_out_episodes
+from saltwm.data.split import held_out_episodes
+from saltwm.data.windows import Windows, batches
 from saltwm.disk.dataset import Dataset
 from saltwm.ground.errors import ShapeError, UsageError
 

@@ -310,7 +310,7 @@ def test_clean_refuses_a_run_that_saw_the_episodes(dataset, tmp_path, changes, h
         make_job(Request(run=path), read_tasks(Path(frozen.tasks_file)), tmp_path / "results")
     assert not (tmp_path / "results").exists()
     make_job(dataclasses.replace(asked, protocol="paper"), dataset, tmp_path / "results")  # which says so itself
-    other = {**dataset.recipe.source, "seed": 99}
+    other = dataclasses.replace(dataset.recipe.source, seed=99)
     elsewhere = write_run(tmp_path / "elsewhere", dataset.world, "a" * 64, train, other)
     make_job(dataclasses.replace(asked, run=elsewhere), dataset, tmp_path / "results")
 
@@ -324,7 +324,7 @@ def test_clean_refuses_a_run_that_saw_the_episodes(dataset, tmp_path, changes, h
     ],
 )
 def test_clean_refuses_the_same_episodes_under_another_hash(dataset, tmp_path, changed, message):
-    source = None if changed is None else {**dataset.recipe.source, **changed}
+    source = None if changed is None else dataclasses.replace(dataset.recipe.source, **changed)
     path = write_run(tmp_path / "run", dataset.world, "a" * 64, TrainConfig(), source)
     with pytest.raises(MismatchError, match=f"{message}.*--held-out"):
         make_job(Request(run=path, protocol="clean", tasks=2), dataset, tmp_path / "results")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from saltwm.data.windows import held_out_episodes
+from saltwm.data.split import held_out_episodes
 from saltwm.disk.film import write_film
 from saltwm.disk.records import EpisodeRecord, PlanRecord
 from saltwm.envs import make_env

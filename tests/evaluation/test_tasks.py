@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from saltwm.data.windows import held_out_episodes
+from saltwm.data.split import held_out_episodes
 from saltwm.disk.records import read_tasks
 from saltwm.envs import make_env
 from saltwm.evaluation.protocols import PROTOCOLS
