@@ -15,10 +15,10 @@ from saltwm.ground.config import PriorConfig as PriorConfig
 from saltwm.ground.config import RunConfig as RunConfig
 from saltwm.ground.errors import SaltError as SaltError
 from saltwm.interop.solver_adapter import SolverAdapter as SolverAdapter
-from saltwm.jobs.collect import collect as collect
+from saltwm.jobs.collect import Collect as Collect
 from saltwm.jobs.diagnose import diagnose_run as diagnose_run
+from saltwm.jobs.evaluate import Evaluate as Evaluate
 from saltwm.jobs.evaluate import evaluate_policy as evaluate_policy
-from saltwm.jobs.evaluate import evaluate_run as evaluate_run
 from saltwm.jobs.presets import run_config as run_config
 from saltwm.model.actions import ActionEncoder as ActionEncoder
 from saltwm.model.affine import StateAffine as StateAffine

@@ -45,7 +45,7 @@ def dataset(tmp_path_factory):
     from saltwm.jobs.collect import Collect
 
     path = tmp_path_factory.mktemp("data") / "two-room"
-    return Collect("two-room", path, 60, image_size=16, frame_every=5, workers=1, episodes_per_part=20).run()
+    return Collect("two-room", path, 60, image_size=16, frame_every=5, workers=1, episodes_per_part=20).do()
 
 
 @pytest.fixture(scope="session")

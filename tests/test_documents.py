@@ -62,7 +62,7 @@ def test_the_python_of_the_data_page_reads_a_dataset(dataset, tmp_path, monkeypa
 
 
 def test_the_python_of_the_training_page_trains(tmp_path, monkeypatch):
-    Collect("two-room", tmp_path / "data" / "two-room", 12, frame_every=5, workers=1).run()
+    Collect("two-room", tmp_path / "data" / "two-room", 12, frame_every=5, workers=1).do()
     monkeypatch.chdir(tmp_path)
     (text,) = python_blocks("training.md")
     names: dict[str, Any] = {}

@@ -28,7 +28,7 @@ def data(tmp_path_factory):
     """Two-Room at the small public models' image size."""
     return Collect(
         "two-room", tmp_path_factory.mktemp("data") / "rooms", 3, image_size=28, frame_every=5, workers=1
-    ).run()
+    ).do()
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_without_config_json_heads_of_64_are_assumed(data, tmp_path, no_child):
 
 @pytest.mark.parametrize(("kind", "count", "parameters"), [("salt", 220, None), ("lewm", 303, 18_034_478)])
 def test_all_tensors_of_the_published_sizes_are_mapped(kind, count, parameters, tmp_path):
-    data = Collect("two-room", tmp_path / "data", 1, image_size=224, frame_every=50, workers=1).run()
+    data = Collect("two-room", tmp_path / "data", 1, image_size=224, frame_every=50, workers=1).do()
     state = transformers_4_names(PublicModel(kind, PUBLISHED).state_dict())
     assert len(state) == count
     assert parameters in (None, sum(t.numel() for name, t in state.items() if _is_parameter(name)))

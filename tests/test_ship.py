@@ -182,7 +182,7 @@ def test_a_shipment_that_is_too_large_or_of_other_data_is_refused(run, tmp_path,
         ship(run, tmp_path / "out", most_megabytes=0.001)
     from saltwm.jobs.collect import Collect
 
-    other = Collect("two-room", tmp_path / "other", 2, image_size=16, seed=1, workers=1).run()
+    other = Collect("two-room", tmp_path / "other", 2, image_size=16, seed=1, workers=1).do()
     with pytest.raises(MismatchError, match="the run was trained on"):
         ship(run, tmp_path / "out", data=other.path)
     assert not (tmp_path / "out").exists()

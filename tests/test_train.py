@@ -522,7 +522,7 @@ def test_the_four_combinations_see_the_same_windows_targets_and_budget(variant_r
 def test_the_paper_preset_builds_and_steps_at_full_size(tmp_path_factory, model, precision):
     """ViT-Tiny at 224 px, two steps of two windows; processors that only emulate bfloat16 need a minute for them."""
     folder = tmp_path_factory.mktemp("paper")
-    large = Collect("two-room", folder / "data", 3, image_size=224, frame_every=5, workers=1).run()
+    large = Collect("two-room", folder / "data", 3, image_size=224, frame_every=5, workers=1).do()
     few = {"batch_size": 2, "steps": 2, "validation_batches": 1, "validation_fraction": 0.3}
     config = change(run_config("paper", model), precision=precision, **few)
     result = train(config, large, folder / "run")

@@ -39,7 +39,7 @@ def _timed_collection(name: str, frame_every: int, episodes: int) -> tuple[int, 
     """Frames stored, seconds taken."""
     with tempfile.TemporaryDirectory() as directory:
         started = time.perf_counter()
-        dataset = Collect(name, Path(directory) / "data", episodes, frame_every=frame_every, workers=2).run()
+        dataset = Collect(name, Path(directory) / "data", episodes, frame_every=frame_every, workers=2).do()
         frames = int((dataset.lengths // frame_every + 1).sum())
         return frames, time.perf_counter() - started
 
@@ -47,7 +47,7 @@ def _timed_collection(name: str, frame_every: int, episodes: int) -> tuple[int, 
 def load_figures(episodes: int = 60, rounds: int = 5) -> list[Figure]:
     """A batch of random 224 px frames from a dataset, against h5py on the released files' layout."""
     with tempfile.TemporaryDirectory() as directory:
-        dataset = Collect("push-t", Path(directory) / "data", episodes, image_size=RELEASED_SIZE, workers=2).run()
+        dataset = Collect("push-t", Path(directory) / "data", episodes, image_size=RELEASED_SIZE, workers=2).do()
         file = Path(directory) / "released.h5"
         export_hdf5(dataset, file)
         return _compare_readers(dataset, file, rounds)

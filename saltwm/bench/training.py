@@ -38,7 +38,7 @@ MANY_STEPS = 1_000_000  # a schedule that never leaves its warm-up, so the weigh
 def train_figures(config: RunConfig, episodes: int = 100, rounds: int = 12) -> list[Figure]:
     """Frames per second, the loop against its forward and backward passes, and the split, on Two-Room at 64 px."""
     with tempfile.TemporaryDirectory() as directory:
-        dataset = Collect("two-room", Path(directory) / "data", episodes, frame_every=5, workers=1).run()
+        dataset = Collect("two-room", Path(directory) / "data", episodes, frame_every=5, workers=1).do()
         step = TrainingStep(config, dataset)
         return [*_speed(step, rounds), *_with_one_thread(lambda: [_loop_cost(step, rounds), *_split(step, rounds)])]
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from saltwm.cli.acting import Anatomy, Decode, Diagnose, Evaluate, Play, Report, Suite
+from saltwm.cli.acting import Anatomy, Decode, Diagnose, Report
 from saltwm.cli.bench import Bench
 from saltwm.cli.learning import Info, Train, Watch
 from saltwm.cli.printing import say, say_error
@@ -26,7 +26,9 @@ from saltwm.ground.errors import SaltError, Stopped
 from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data
+from saltwm.jobs.evaluate import Evaluate, Play
 from saltwm.jobs.prior import Prior
+from saltwm.jobs.suite import Suite
 
 Verb = (
     Annotated[Collect, tyro.conf.subcommand("collect")]
@@ -71,8 +73,8 @@ def main(arguments: list[str] | None = None) -> None:
     if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
         say(f"saltwm {version('saltwm')}")
         return
-    verb: Any = parse(arguments)
     try:
+        verb = parse(arguments)
         with _sigterm_is_a_stop():
             perform(verb)
     except SaltError as error:
@@ -89,8 +91,11 @@ def parse(arguments: list[str] | None = None) -> Any:
     return tyro.cli(Verb, prog="saltwm", description=DESCRIPTION, args=words, config=READING)
 
 
+_OLD_VARIANT = {"--variant len-1": "", "--variant len": "--last-start"}
 OLD_WORDS = {
     "collect": {"--variant paper": "--physics benchmark", "--variant": "--physics"},
+    "evaluate": _OLD_VARIANT,
+    "play": _OLD_VARIANT,
 }
 """Verb -> spellings of earlier versions, which still work, and today's."""
 
@@ -103,7 +108,19 @@ def in_todays_words(words: list[str]) -> list[str]:
         for place in range(len(words) - length, 0, -1):
             if words[place : place + length] == old.split():
                 words[place : place + length] = new.split()
+    for setting in ("mu", "w"):
+        words = _with_the_setting_in_the_planner(words, setting) if f"--{setting}" in words[:-1] else words
     return words
+
+
+def _with_the_setting_in_the_planner(words: list[str], setting: str) -> list[str]:
+    """`--planner gauss-newton --mu 0.1` as `--planner gauss-newton,mu=0.1`."""
+    place = words.index(f"--{setting}")
+    text, rest = f",{setting}={words[place + 1]}", words[:place] + words[place + 2 :]
+    if "--planner" not in rest[:-1]:
+        return [*rest, "--planner", f"cem{text}"]
+    rest[rest.index("--planner") + 1] += text
+    return rest
 
 
 @contextlib.contextmanager

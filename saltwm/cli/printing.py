@@ -95,11 +95,16 @@ def readable(value: Any) -> str:
     return str(value)
 
 
-def print_results(results: Path) -> None:
+def results_table(results: Path) -> Any:
     """The success tables of everything evaluated so far, with the paired tests."""
     from saltwm.disk.records import read_cells, read_plan
     from saltwm.evaluation.statistics import comparisons
     from saltwm.report.tables import success_table
 
     cells = read_cells(results)
-    say(success_table(cells, comparisons(cells), read_plan(results)))
+    return success_table(cells, comparisons(cells), read_plan(results))
+
+
+def print_results(results: Path) -> None:
+    """Print them."""
+    say(results_table(results))

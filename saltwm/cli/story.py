@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import tyro
 
-from saltwm.cli.acting import DEFAULT_PROTOCOLS, DEFAULT_SEEDS, Anatomy, Decode, Diagnose, Report, Suite
+from saltwm.cli.acting import Anatomy, Decode, Diagnose, Report
 from saltwm.cli.learning import Train
 from saltwm.cli.printing import announce, next_command, print_results, say, spell
 from saltwm.cli.results import Results
@@ -22,6 +22,7 @@ from saltwm.ground.checks import at_least
 from saltwm.ground.config import ModelName
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.collect import Collect
+from saltwm.jobs.suite import DEFAULT_PROTOCOLS, DEFAULT_SEEDS, Suite
 
 PICTURES = 3
 """Episodes filmed per evaluation: a row of the report."""
@@ -105,7 +106,7 @@ class Reproduce:
             yield Suite(
                 tuple(runs),
                 (data,),
-                self.results,
+                out=self.results,
                 protocols=None if asked.protocols == DEFAULT_PROTOCOLS else asked.protocols,
                 horizons=asked.horizons,
                 seeds=None if asked.seeds == DEFAULT_SEEDS else asked.seeds,

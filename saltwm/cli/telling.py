@@ -6,16 +6,19 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from saltwm.cli.printing import RESULTS, announce, next_command, readable, say, show
+from saltwm.cli.printing import RESULTS, announce, next_command, readable, results_table, say, show
 from saltwm.ground.errors import SaltError
 from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data, DataExport, DataImport, DataPreview, DataStats, DataVerify
+from saltwm.jobs.evaluate import Evaluate, Play, Played
 from saltwm.jobs.job import Job, command_line, spell
 from saltwm.jobs.prior import Prior
+from saltwm.jobs.suite import Suite
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
+    from saltwm.disk.records import Evaluation
     from saltwm.jobs.inspection import DatasetStats
     from saltwm.jobs.prior_learner import PriorResult
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 class Told:
     """What is printed of a result."""
 
-    told: Any
+    told: Any = None
     """For a person: a dict becomes aligned lines, anything else is for rich."""
     next_is: str | None = None
     plain: Any = None
@@ -39,7 +42,7 @@ def perform(job: Any) -> None:
         announce(spell(job.job()))
         perform(job.job())
     elif isinstance(job, Job):
-        result = job.run()
+        result = job.do()
         _print(tell(job, result), getattr(job, "json", False))
     else:
         job.run()
@@ -60,6 +63,7 @@ REMEDIES = {
     "collect": "make one with: saltwm collect ENV --episodes N --out {path}",
     "make a dataset": "saltwm collect and saltwm data import make one",
     "go on": "the same command goes on",
+    "own name": "or give this one a name of its own with --method NAME",
     "finish": "finish it with: saltwm again {path}",
 }
 """Remedy of an error -> the command."""
@@ -146,4 +150,42 @@ def _learnt(job: Prior, found: "PriorResult") -> Told:
         f"{figures.nll:.3f} (1.419 knows nothing); {figures.within_one_std:.1%} within one deviation (68.3 % is right)",
     }
     plain = {"prior": found.prior, "seconds": found.seconds, "held_out": dataclasses.asdict(figures)}
-    return Told(words, command_line("saltwm", "evaluate", job.run_, "--data", job.data, "--planner", "map"), plain)
+    return Told(words, command_line("saltwm", "evaluate", job.run, "--data", job.data, "--planner", "map"), plain)
+
+
+# --- acting ----------------------------------------------------------------------------------------------------------
+
+
+@tell.register(Evaluate)
+def _evaluated(job: Evaluate, evaluation: "Evaluation") -> Told:
+    if job.run == "random" or job.data is None:
+        then = command_line("saltwm", "report", job.out, "--out", "report")
+    else:
+        then = command_line("saltwm", "diagnose", job.run, "--data", job.data, "--out", job.out)
+    return Told(results_table(job.out), then, dataclasses.asdict(evaluation))
+
+
+@tell.register(Suite)
+def _evaluated_all(job: Suite, evaluations: "list[Evaluation]") -> Told:
+    from saltwm.disk.records import read_cells, read_plan
+    from saltwm.report.tables import json_means, json_rows
+
+    cells = read_cells(job.out)
+    plain = {"rows": json_rows(cells), "means": json_means(cells, read_plan(job.out))}
+    return Told(results_table(job.out), command_line("saltwm", "report", job.out, "--out", "report"), plain)
+
+
+@tell.register(Play)
+def _played(job: Play, played: Played) -> Told:
+    record = played.outcome.record
+    promised = {f"step {plan.step}": plan.elite_costs[-1] for plan in record.plans if plan.elite_costs}
+    summary = {
+        "outcome": record.reason,
+        "steps": record.steps_taken,
+        "start_distance": record.start_distance,
+        "final_distance": record.final_distance,
+        "promised_costs": promised,
+        "moving": str(played.moving),
+        "strip": str(played.strip),
+    }
+    return Told(summary, f"open {played.moving}")

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, get_args
 
 from saltwm.ground.checks import one_of
-from saltwm.ground.config import GaussNewtonConfig, MapConfig, PlannerConfig, ProtocolConfig
+from saltwm.ground.config import PlannerConfig, ProtocolConfig
 from saltwm.ground.errors import UsageError
 
 PAPER_PROTOCOL = ProtocolConfig(
@@ -40,18 +40,34 @@ def protocol_for(name: str, *, last_start: bool = False, hold_steps: int = 1) ->
     return protocol
 
 
-def planner_named(name: str, mu: float | None = None, w: float | None = None) -> PlannerConfig:
-    """The planner `name` with its default settings, or another price: Gauss-Newton's `mu`, the posterior mode's `w`."""
+def planner_named(text: str) -> PlannerConfig:
+    """The planner of a text such as `cem`, or with settings of its own `gauss-newton,mu=0.1`."""
+    name, *settings = text.split(",")
     planners: dict[str, PlannerConfig] = {kind.kind: kind() for kind in get_args(PlannerConfig)}
     one_of("planner", name, planners)
-    planner = planners[name]
-    for setting, price, kind in (("mu", mu, GaussNewtonConfig), ("w", w, MapConfig)):
-        if price is None:
-            continue
-        if not isinstance(planner, kind):
-            raise UsageError(f"{setting} is a setting of {kind.kind}; the planner asked for is {name}")
-        if not 0 <= price < float("inf"):
-            raise UsageError(f"{setting} must be a finite number of at least 0, found {price}")
-        changed: Any = {setting: price}
-        planner = dataclasses.replace(planner, **changed)
-    return planner
+    planner: Any = planners[name]
+    search = getattr(planner, "search", planner)  # what the settings of cem-prior, icem-prior and mppi-prior are about
+    search = dataclasses.replace(search, **dict(_setting(name, search, setting) for setting in settings))
+    return dataclasses.replace(planner, search=search) if hasattr(planner, "search") else search
+
+
+def _setting(planner: str, search: Any, text: str) -> tuple[str, float]:
+    """`mu=0.1` as a name and a number of the setting's kind."""
+    name, _, digits = text.partition("=")
+    known = {field.name: field.type for field in dataclasses.fields(search) if field.name != "kind"}
+    one_of(f"setting of {planner}", name, known)
+    whole = known[name] is int
+    try:
+        number = int(digits) if whole else float(digits)
+    except ValueError as error:
+        raise UsageError(f"{planner}: {name} must be a number, found {digits!r}") from error
+    if not int(whole) <= number < float("inf"):
+        raise UsageError(f"{planner}: {name} must be a finite number of at least {int(whole)}, found {digits}")
+    return name, number
+
+
+def planner_text(planner: PlannerConfig) -> str:
+    """The text that `planner_named` reads, without settings that have their default."""
+    search = getattr(planner, "search", planner)
+    changed = [f for f in dataclasses.fields(search) if getattr(search, f.name) != f.default]
+    return ",".join([planner.kind, *(f"{f.name}={getattr(search, f.name)}" for f in changed)])

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, cast, get_args
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
 
 from saltwm.ground.errors import DamagedError
 
@@ -55,7 +55,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def to_plain(value: Any) -> Any:
     """Dataclasses, tuples and paths as plain JSON data."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        there = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if not _is_left_out(f, value)}
+        there = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if not is_left_out(f, value)}
         return {name: to_plain(entry) for name, entry in there.items()}
     if isinstance(value, dict):
         return {key: to_plain(entry) for key, entry in value.items()}
@@ -64,7 +64,8 @@ def to_plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _is_left_out(field: "dataclasses.Field[Any]", value: Any) -> bool:
+def is_left_out(field: "dataclasses.Field[Any]", value: Any) -> bool:
+    """Whether the record's file does not have the field."""
     return "if_set" in field.metadata and getattr(value, field.name) is None
 
 
@@ -103,6 +104,8 @@ def _telling_error(errors: Any) -> Any:
 
 def _dataclasses_of(kind: Any) -> list[Any]:
     """`kind` and the dataclasses among its fields and union members, to any depth."""
+    if get_origin(kind) is Annotated:
+        kind = kind.__origin__
     if isinstance(kind, UnionType):
         return [inner for member in get_args(kind) for inner in _dataclasses_of(member)]
     if not dataclasses.is_dataclass(kind):

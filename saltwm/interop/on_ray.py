@@ -32,7 +32,7 @@ from saltwm.ground.strict_json import from_plain, to_plain
 from saltwm.processes.pool import ONE_THREAD, Event, Report, error_named
 
 if TYPE_CHECKING:  # not at run time: a node sets its number of threads before it imports NumPy
-    from saltwm.jobs.chunks import Job
+    from saltwm.jobs.evaluate import Acting
 
 FAILED_STARTS = 5
 """So many processes in a row that never came up are not bad luck."""
@@ -51,7 +51,7 @@ class _Actor:
     """Ref to what it was last asked for; None when it is free."""
     node: str | None = None
     """Address of its machine, known once it has answered."""
-    item: tuple["Job", int, Path] | None = None
+    item: tuple["Acting", int, Path] | None = None
     began: float = 0.0
 
 
@@ -103,7 +103,7 @@ class RayWorkers:
         """Whether another item can be assigned."""
         return any(actor.answer is None for actor in self._actors)
 
-    def assign(self, item: tuple["Job", int, Path]) -> None:
+    def assign(self, item: tuple["Acting", int, Path]) -> None:
         """Give (job, start of the chunk, file for its outcomes) to a process that has none."""
         actor = next(actor for actor in self._actors if actor.answer is None)
         job, start, _ = item
@@ -180,11 +180,12 @@ class RayWorkers:
     def _stop(self, actor: _Actor) -> Event | None:
         return self._lose(actor, f"on {actor.node} hung (not done after {self._item_seconds:g} s) and was stopped")
 
-    def _put_files(self, job: "Job") -> dict[str, Any]:
+    def _put_files(self, job: "Acting") -> dict[str, Any]:
         """{name: ref to its bytes}: the files that the job names, in the cluster's memory until the next job's."""
-        files = {"tasks.json": Path(job.tasks_file)}
-        if job.checkpoint is not None:
-            folder = Path(job.checkpoint)
+        assert job.task_set is not None
+        files = {"tasks.json": job.task_set}
+        folder = Path(job.run)
+        if (folder / durable.MANIFEST).exists():
             found = sorted(file for file in folder.rglob("*") if file.is_file())
             files |= {f"checkpoint/{file.relative_to(folder).as_posix()}": file for file in found}
         return {name: self._ray.put(durable.read_bytes(file)) for name, file in files.items()}
@@ -264,17 +265,18 @@ def _prepare(plain: dict[str, Any], files: dict[str, Any]) -> Callable[[int, Rep
     """Read the job from files that are here only as long as that takes."""
     import ray
 
-    from saltwm.jobs.chunks import Job, prepare
+    from saltwm.jobs.chunks import prepare
+    from saltwm.jobs.evaluate import Evaluate
 
-    job = from_plain(Job, plain, "the job")
+    job = from_plain(Evaluate, plain, "the job")
     with tempfile.TemporaryDirectory(prefix="saltwm-") as name:
         folder = Path(name)
         for file, ref in files.items():
             path = folder / file
             path.parent.mkdir(parents=True, exist_ok=True)
             durable.write_bytes(path, ray.get(ref))
-        checkpoint = None if job.checkpoint is None else str(folder / "checkpoint")
-        return prepare(replace(job, tasks_file=str(folder / "tasks.json"), checkpoint=checkpoint))
+        run = str(folder / "checkpoint") if (folder / "checkpoint").exists() else job.run
+        return prepare(replace(job, task_set=folder / "tasks.json", run=run))
 
 
 def software() -> dict[str, str]:

@@ -8,9 +8,10 @@ from typing import Any
 
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.data import maker
+from saltwm.jobs.evaluate import Evaluate
 from saltwm.jobs.job import Aside, Job, Maybe, Positional
 
-READERS: tuple[Callable[[Path], Any], ...] = (maker,)
+READERS: tuple[Callable[[Path], Any], ...] = (maker, Evaluate.found_in)
 """Each reads the job of one kind of folder; None where it is not of that kind."""
 
 

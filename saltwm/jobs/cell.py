@@ -11,20 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saltwm.disk import durable
 from saltwm.disk.durable import read_config, write_config
-from saltwm.disk.records import Evaluation, ModelVariant, TaskSet
+from saltwm.disk.records import Evaluation, ModelVariant
 from saltwm.evaluation.rollout import Outcome, run_tasks
 from saltwm.evaluation.statistics import wilson
-from saltwm.ground.errors import DamagedError, MismatchError, SaltError
+from saltwm.ground.errors import DamagedError, SaltError
 from saltwm.ground.progress import console, progress
 from saltwm.ground.strict_json import to_plain
-from saltwm.jobs.chunks import TASKS_PER_CHUNK, Job, chunk_writer, read_chunk, read_own_tasks, surroundings
+from saltwm.jobs.chunks import TASKS_PER_CHUNK, chunk_writer, read_chunk, surroundings
+from saltwm.jobs.evaluate import FRAMESKIP, MODELLESS, Acting, Settled
 from saltwm.jobs.pictures import film
 from saltwm.planning.policy import Policy
 from saltwm.processes.pool import Event, Pool, Workers
@@ -37,7 +37,6 @@ CHUNK_SECONDS = 6 * PLAN_SECONDS
 """The same for all of a chunk, where plans are not reported (on Ray); an episode of `long` has six."""
 SECONDS_FILE = "seconds"
 """Beside the chunks: the wall time that they took so far."""
-_PATHS = ("tasks_file", "checkpoint", "dataset")
 
 
 def evaluation_workers(count: int) -> Workers:
@@ -45,62 +44,32 @@ def evaluation_workers(count: int) -> Workers:
     return Workers(count, chunk_writer, part_seconds=PLAN_SECONDS)
 
 
-def evaluate(job: Job, out: Path, pool: Pool, *, pictures: int = 4) -> Evaluation:
-    """Run the job, or what is left of it, into the cell directory `out`; an evaluation that is there is returned."""
+def evaluate(settled: Settled, pool: Pool, *, pictures: int = 4) -> Evaluation:
+    """Run the job, or what is left of it, into its folder; an evaluation that is there is returned."""
+    job, tasks, out = settled
     with durable.only_writer(out, "evaluate"):
-        _claim(job, out)
+        job.claim(out)
         if (out / "evaluation.json").exists():
             return read_config(Evaluation, out / "evaluation.json")
-        tasks = read_own_tasks(job)
         outcomes = _run_chunks(job, len(tasks.tasks), out / "chunks", pool)
-        return _publish(job, tasks, outcomes, out, pictures, _read_seconds(out / "chunks"))
+        return _publish(settled, outcomes, pictures, _read_seconds(out / "chunks"))
 
 
-def evaluate_here(job: Job, policy: Policy, out: Path, *, pictures: int = 4) -> Evaluation:
-    """Run `policy` on the job's tasks in this process, always anew: it may not be the one of last time."""
+def evaluate_here(settled: Settled, policy: Policy, *, pictures: int = 4) -> Evaluation:
+    """Run `policy` in this process. Earlier results are discarded: we cannot tell whether the policy has changed."""
+    job, tasks, out = settled
     with durable.only_writer(out, "evaluate"):
-        _claim(job, out)
+        job.claim(out)
         _clear(out)
         started = time.perf_counter()
-        tasks = read_own_tasks(job)
         env, look = surroundings(job, tasks)
         outcomes = []
         with contextlib.closing(env), progress(f"evaluate {job.method}", len(tasks.tasks)) as advance:
             for start in range(0, len(tasks.tasks), TASKS_PER_CHUNK):
                 chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
-                outcomes += run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look)
+                outcomes += run_tasks(env, tasks.protocol, chunk, policy, FRAMESKIP, look)
                 advance(len(chunk))
-        return _publish(job, tasks, outcomes, out, pictures, time.perf_counter() - started)
-
-
-# --- whose folder it is ----------------------------------------------------------------------------------------------
-
-
-def _claim(job: Job, out: Path) -> None:
-    """Take the folder for this job, or refuse: what another model or planner recorded here is not thrown away."""
-    require_own_folder(job, out)
-    if not (out / "job.json").exists():
-        write_config(out / "job.json", job)
-
-
-def require_own_folder(job: Job, out: Path) -> None:
-    """MismatchError if the folder holds another job, in more than its paths."""
-    if not (out / "job.json").exists():
-        return
-    there, here = durable.read_json(out / "job.json"), to_plain(job)
-    if not isinstance(there, dict):
-        raise DamagedError(f"{out / 'job.json'}: not a job; remove that folder and evaluate again")
-    differing = [key for key in here if key not in _PATHS and there.get(key) != here[key]]
-    if differing:
-        found = "; ".join(f"{key}: {_short(there.get(key))} there, {_short(here[key])} here" for key in differing)
-        raise MismatchError(
-            f"{out}: holds another evaluation ({found}; its model: {there.get('checkpoint')}); "
-            "give this one a name of its own with --method NAME, or remove that folder"
-        )
-
-
-def _short(value: Any) -> str:
-    return str(value)[:12] if isinstance(value, str) else str(value)
+        return _publish(settled, outcomes, pictures, time.perf_counter() - started)
 
 
 def _clear(out: Path) -> None:
@@ -111,7 +80,7 @@ def _clear(out: Path) -> None:
 # --- chunks ----------------------------------------------------------------------------------------------------------
 
 
-def _run_chunks(job: Job, count: int, directory: Path, pool: Pool) -> list[Outcome]:
+def _run_chunks(job: Acting, count: int, directory: Path, pool: Pool) -> list[Outcome]:
     """Outcomes of all tasks, in order; chunks that are on disk are not run again."""
     directory.mkdir(exist_ok=True)
     durable.remove_leftovers(directory)
@@ -170,7 +139,10 @@ def _say_loss(start: int, losses: int, lost: Event) -> None:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def _publish(job: Job, tasks: TaskSet, outcomes: list[Outcome], out: Path, pictures: int, seconds: float) -> Evaluation:
+def _publish(settled: Settled, outcomes: list[Outcome], pictures: int, seconds: float) -> Evaluation:
+    job, tasks, out = settled
+    assert job.method is not None
+    assert job.horizon is not None
     records = [outcome.record for outcome in outcomes]
     if [record.task for record in records] != [task.index for task in tasks.tasks]:
         raise SaltError(f"{out}: the records do not cover the tasks; nothing is averaged over holes")
@@ -179,20 +151,20 @@ def _publish(job: Job, tasks: TaskSet, outcomes: list[Outcome], out: Path, pictu
         environment=tasks.world.environment,
         method=job.method,
         protocol=tasks.protocol.name,
-        horizon_blocks=job.horizon_blocks,
+        horizon_blocks=job.horizon,
         planner=to_plain(job.planner) if job.planner else {},
-        tasks_file=f"tasks/{Path(job.tasks_file).name}",
-        tasks_sha256=job.tasks_sha256,
-        checkpoint=job.checkpoint,
-        checkpoint_sha256=job.checkpoint_sha256,
-        seed=job.seed,
+        tasks_file=f"tasks/{job.task_set.name}" if job.task_set else "",
+        tasks_sha256=tasks.sha256,
+        checkpoint=None if job.run in MODELLESS else job.run,
+        checkpoint_sha256=None if job.run in MODELLESS else job.inputs["run"],
+        seed=tasks.seed,
         success=wilson(sum(record.success for record in records), len(records)),
         median_steps_to_success=float(np.median(steps)) if steps else None,
         seconds=seconds,
         look_every=job.look_every,
         variant=_variant(job),
-        history_frames=job.history_frames,
-        prior_sha256=job.prior_sha256,
+        history_frames=job.history,
+        prior_sha256=job.inputs.get("prior"),
     )
     durable.write_text(out / "episodes.jsonl", "".join(durable.json_line(to_plain(record)) for record in records))
     actions = np.concatenate([outcome.actions.reshape(-1, tasks.world.action_dim) for outcome in outcomes])
@@ -203,13 +175,13 @@ def _publish(job: Job, tasks: TaskSet, outcomes: list[Outcome], out: Path, pictu
     return evaluation
 
 
-def _variant(job: Job) -> ModelVariant | None:
-    if job.checkpoint is None:
+def _variant(job: Acting) -> ModelVariant | None:
+    if job.run in MODELLESS:
         return None
     from saltwm.disk import checkpoint  # torch, which a random policy does without
     from saltwm.jobs.variants import variant_of
 
-    return variant_of(checkpoint.read_info(Path(job.checkpoint)))
+    return variant_of(checkpoint.read_info(Path(job.run)))
 
 
 def _save_array(array: NDArray[np.float32], path: Path) -> None:

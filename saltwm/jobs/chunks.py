@@ -8,7 +8,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,9 @@ from saltwm.disk.records import EpisodeRecord, TaskSet, read_cell, read_tasks
 from saltwm.envs import make_env
 from saltwm.envs.base import PlanningEnv
 from saltwm.evaluation.rollout import Look, Outcome, drawn, run_tasks, stored
-from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import DamagedError, MismatchError, UsageError
-from saltwm.ground.strict_json import LATER, from_plain, to_plain
+from saltwm.ground.strict_json import from_plain, to_plain
+from saltwm.jobs.evaluate import FRAMESKIP, MODELLESS, Acting, Settled
 from saltwm.planning.policy import Policy, RandomPolicy
 from saltwm.processes.pool import Report, Work
 
@@ -32,31 +32,6 @@ if TYPE_CHECKING:
 TASKS_PER_CHUNK = 5
 
 
-@dataclass(frozen=True)
-class Job:
-    """Everything that decides an evaluation; two jobs that differ in paths alone give equal records."""
-
-    method: str
-    tasks_file: str
-    tasks_sha256: str
-    dataset: str | None
-    """Dataset whose frames show starts and goals, where they are not pictures that our renderer would draw."""
-    checkpoint: str | None
-    """Checkpoint directory, or None for a policy without a model."""
-    checkpoint_sha256: str | None
-    planner: PlannerConfig | None
-    horizon_blocks: int
-    frameskip: int
-    history_frames: int
-    seed: int
-    policy: str | None = field(default=None, metadata=LATER)
-    """`own` for a user's policy, of which nothing else is known here; None for a model or the random policy."""
-    look_every: int | None = field(default=None, metadata=LATER)
-    """Blocks executed before the next look; None for all that were planned."""
-    prior_sha256: str | None = field(default=None, metadata=LATER)
-    """Of the manifest of the action prior that the planner uses; None for planners without one."""
-
-
 def chunk_writer() -> Work:
     """In a worker: what runs one chunk of a job and writes its outcomes. The last job's model stays loaded.
 
@@ -64,47 +39,48 @@ def chunk_writer() -> Work:
     """
     prepared = functools.lru_cache(maxsize=1)(prepare)
 
-    def work(item: tuple[Job, int, Path], report: Report) -> None:
+    def work(item: tuple[Acting, int, Path], report: Report) -> None:
         job, start, file = item
         durable.write_json(file, prepared(job)(start, report))
 
     return work
 
 
-def prepare(job: Job) -> Callable[[int, Report | None], list[dict[str, Any]]]:
+def prepare(job: Acting) -> Callable[[int, Report | None], list[dict[str, Any]]]:
     """Read all that the job needs; the result runs the chunk from a given task on and gives its outcomes as JSON."""
     tasks = read_own_tasks(job)
     env, look = surroundings(job, tasks)
-    policy = _make_policy(job, tasks, env)
+    policy, frameskip = _make_policy(job, tasks, env)
 
     def run_chunk(start: int, report: Report | None) -> list[dict[str, Any]]:
         chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
-        outcomes = run_tasks(env, tasks.protocol, chunk, policy, job.frameskip, look, report)
+        outcomes = run_tasks(env, tasks.protocol, chunk, policy, frameskip, look, report)
         return [_plain(outcome) for outcome in outcomes]
 
     return run_chunk
 
 
-def run_one(job: Job, task: int) -> tuple[TaskSet, Outcome]:
+def run_one(settled: Settled, task: int) -> Outcome:
     """One task of the job in this process, with the outcome that an evaluation records for it."""
-    tasks = read_own_tasks(job)
+    job, tasks, _ = settled
     if not 0 <= task < len(tasks.tasks):
         raise UsageError(f"no task {task}; there are tasks 0 to {len(tasks.tasks) - 1}")
     env, look = surroundings(job, tasks, any_renderer=True)
     with contextlib.closing(env):
-        policy = _make_policy(job, tasks, env)
-        return tasks, run_tasks(env, tasks.protocol, [tasks.tasks[task]], policy, job.frameskip, look)[0]
+        policy, frameskip = _make_policy(job, tasks, env)
+        return run_tasks(env, tasks.protocol, [tasks.tasks[task]], policy, frameskip, look)[0]
 
 
-def read_own_tasks(job: Job) -> TaskSet:
+def read_own_tasks(job: Acting) -> TaskSet:
     """The job's tasks; MismatchError if others have taken their place since it was planned."""
-    tasks = read_tasks(Path(job.tasks_file))
-    if tasks.sha256 != job.tasks_sha256:
-        raise MismatchError(f"{job.tasks_file}: changed since this evaluation was planned; run the command again")
+    assert job.task_set is not None
+    tasks = read_tasks(job.task_set)
+    if tasks.sha256 != job.inputs["task_set"]:
+        raise MismatchError(f"{job.task_set}: changed since this evaluation was planned; run the command again")
     return tasks
 
 
-def surroundings(job: Job, tasks: TaskSet, *, any_renderer: bool = False) -> tuple[PlanningEnv, Look]:
+def surroundings(job: Acting, tasks: TaskSet, *, any_renderer: bool = False) -> tuple[PlanningEnv, Look]:
     """The environment of the tasks, and where the pictures of their starts and goals come from.
 
     Records come from the renderer that the tasks' world names; to look at an episode any will do, and is named.
@@ -113,12 +89,12 @@ def surroundings(job: Job, tasks: TaskSet, *, any_renderer: bool = False) -> tup
     env = make_env(
         world.environment, variant=tasks.protocol.variant, image_size=world.image_size, render_quality=world.render
     )
-    if job.dataset is None:
+    if job.data is None:
         _require_renderer(env, world.renderer, any_renderer)
         return env, drawn(env)
-    dataset = Dataset.open(job.dataset, verify="sizes")
+    dataset = Dataset.open(job.data, verify="sizes")
     if dataset.sha256 != tasks.dataset_sha256:
-        raise MismatchError(f"{job.dataset}: not the dataset that the tasks of {job.tasks_file} were drawn from")
+        raise MismatchError(f"{job.data}: not the dataset that the tasks of {job.task_set} were drawn from")
     return env, stored(dataset, tasks.protocol.goal_offset_steps)
 
 
@@ -132,39 +108,42 @@ def _require_renderer(env: PlanningEnv, renderer: str, any_renderer: bool) -> No
     print(f"saltwm: {difference}; the model may see them otherwise", file=sys.stderr)
 
 
-def _make_policy(job: Job, tasks: TaskSet, env: PlanningEnv) -> Policy:
-    """The agent or random policy that the job names."""
+def _make_policy(job: Acting, tasks: TaskSet, env: PlanningEnv) -> tuple[Policy, int]:
+    """The agent or random policy that the job names, and the steps in one of its action blocks."""
+    assert job.horizon is not None
     low, high = env.action_space.low, env.action_space.high
-    if job.checkpoint is None:
-        return RandomPolicy(low, high, steps=job.horizon_blocks * job.frameskip, seed=job.seed)
+    if job.run in MODELLESS:
+        return RandomPolicy(low, high, steps=job.horizon * FRAMESKIP, seed=tasks.seed), FRAMESKIP
     import torch
 
     from saltwm.disk.checkpoint import load
     from saltwm.planning.agent import Agent
 
-    if checkpoint.identity(Path(job.checkpoint)) != job.checkpoint_sha256:
-        raise MismatchError(f"{job.checkpoint}: changed since this evaluation was planned; run the command again")
+    if checkpoint.identity(Path(job.run)) != job.inputs["run"]:
+        raise MismatchError(f"{job.run}: changed since this evaluation was planned; run the command again")
     torch.set_num_threads(1)  # faster where there is a worker per core, and results do not depend on their number
     bounds = {"action_low": low, "action_high": high} if tasks.protocol.bound_actions else {}
-    return Agent(
-        load(job.checkpoint, world=tasks.world),
+    model = load(job.run, world=tasks.world)
+    agent = Agent(
+        model,
         job.planner,
-        horizon_blocks=job.horizon_blocks,
+        horizon_blocks=job.horizon,
         look_every=job.look_every,
-        goal_blocks=math.ceil(tasks.protocol.goal_offset_steps / job.frameskip),
-        history_frames=job.history_frames,
-        seed=job.seed,
-        prior=None if job.prior_sha256 is None else _own_prior(job),
+        goal_blocks=math.ceil(tasks.protocol.goal_offset_steps / model.config.frameskip),
+        history_frames=job.history,
+        seed=tasks.seed,
+        prior=_own_prior(job) if "prior" in job.inputs else None,
         **bounds,
     )
+    return agent, model.config.frameskip
 
 
-def _own_prior(job: Job) -> "ActionPrior":
+def _own_prior(job: Acting) -> "ActionPrior":
     """The prior that the job names."""
     from saltwm.planning.prior_files import identity, load_prior, require_prior
 
-    model = Path(job.checkpoint or "")
-    if identity(require_prior(model)) != job.prior_sha256:
+    model = Path(job.run)
+    if identity(require_prior(model)) != job.inputs["prior"]:
         raise MismatchError(f"{model}: its action prior changed since this evaluation was planned; repeat the command")
     return load_prior(model)
 

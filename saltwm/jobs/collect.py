@@ -57,7 +57,7 @@ class Collect(Job):
     """Processes."""
     json: AsJson = False
 
-    def run(self) -> "Dataset":
+    def do(self) -> "Dataset":
         """Collect what is missing; the dataset."""
         from saltwm.disk import dataset_writer as parts
         from saltwm.disk.dataset import Dataset
@@ -70,6 +70,8 @@ class Collect(Job):
                 _collect_missing(self.out, recipe, self.workers)
                 parts.finish(self.out, recipe)
         return Dataset.open(self.out)
+
+    run = do
 
     def recipe(self) -> "Recipe":
         """What the dataset's files say of this job."""

@@ -26,7 +26,7 @@ class DataInfo(Job):
     """Dataset directory."""
     json: AsJson = False
 
-    def run(self) -> "DatasetInfo":
+    def do(self) -> "DatasetInfo":
         """The facts."""
         from saltwm.disk.dataset import Dataset
         from saltwm.jobs.inspection import info
@@ -44,7 +44,7 @@ class DataVerify(Job):
     """Dataset directory."""
     json: AsJson = False
 
-    def run(self) -> "Dataset":
+    def do(self) -> "Dataset":
         """The dataset, which is whole; damage is an error with exit code 6."""
         from saltwm.disk.dataset import Dataset
 
@@ -63,7 +63,7 @@ class DataStats(Job):
     """The picture."""
     json: AsJson = False
 
-    def run(self) -> "DatasetStats":
+    def do(self) -> "DatasetStats":
         """Measure and draw."""
         from saltwm.disk.dataset import Dataset
         from saltwm.jobs.inspection import plot_stats, stats
@@ -85,7 +85,7 @@ class DataPreview(Job):
     """Directory for the pictures."""
     json: AsJson = False
 
-    def run(self) -> "Preview":
+    def do(self) -> "Preview":
         """Draw."""
         from saltwm.disk.dataset import Dataset
         from saltwm.jobs.inspection import preview
@@ -111,7 +111,7 @@ class DataImport(Job):
     """Take only this many episodes, from the first on."""
     json: AsJson = False
 
-    def run(self) -> "Dataset":
+    def do(self) -> "Dataset":
         """Import what is missing; the dataset."""
         from saltwm.interop.hdf5 import import_hdf5
 
@@ -152,7 +152,7 @@ class DataExport(Job):
     """The file."""
     json: AsJson = False
 
-    def run(self) -> None:
+    def do(self) -> None:
         """Write the file."""
         from saltwm.disk.dataset import Dataset
         from saltwm.interop.hdf5 import export_hdf5

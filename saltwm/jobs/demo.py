@@ -5,11 +5,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from saltwm.disk.dataset import Dataset
 from saltwm.envs import env_class
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.chunks import run_one
-from saltwm.jobs.evaluate import Request, make_job
+from saltwm.jobs.evaluate import Evaluate, settle
 from saltwm.jobs.pictures import play
 from saltwm.jobs.shelf import Item
 
@@ -46,10 +45,11 @@ def demonstrate(item: Item, task: int, out: Path) -> Demo:
     if task < 0:
         raise UsageError(f"task must be at least 0, found {task}")
     # Tasks are drawn one after another, so task N is the same however many follow it.
-    request = Request(run=item.checkpoint, protocol="clean", tasks=task + 1)
+    job = Evaluate(str(item.checkpoint), data=item.data, tasks=task + 1)
     with tempfile.TemporaryDirectory() as scratch:
-        job, _ = make_job(request, Dataset.open(item.data), Path(scratch))
-        tasks, outcome = run_one(job, task)
+        settled = settle(job, Path(scratch))
+        outcome = run_one(settled, task)
+    tasks = settled.tasks
     moving, strip = play(tasks, outcome, out, "gif")
     record = outcome.record
     return Demo(

@@ -1,16 +1,21 @@
-"""From a run and a dataset, or a frozen task set, to a recorded evaluation: tasks, job, records."""
+"""Evaluate: plan with a model, or act at random, on a frozen set of tasks, and record every episode.
 
+A job says what is wanted; `settle` makes every choice that it leaves open and freezes its tasks. What is settled is
+what the cell's job.json holds, what its workers read, and what `saltwm again` repeats.
+"""
+
+import dataclasses
+import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from saltwm.data.split import held_out, why_seen
-from saltwm.disk import checkpoint, durable
-from saltwm.disk.dataset import Dataset
+import tyro
+
+from saltwm.disk import durable
 from saltwm.disk.records import Evaluation, TaskSet
-from saltwm.evaluation.protocols import DEFAULT_TASKS, protocol_for
-from saltwm.evaluation.tasks import choose_tasks, write_tasks
+from saltwm.evaluation.protocols import DEFAULT_TASKS, planner_named, planner_text, protocol_for
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import (
     CEMConfig,
@@ -20,193 +25,321 @@ from saltwm.ground.config import (
     PlannerConfig,
     PriorPlanner,
     ProtocolConfig,
+    ProtocolName,
 )
 from saltwm.ground.errors import MismatchError, UsageError
-from saltwm.jobs.cell import evaluate, evaluate_here, evaluation_workers
-from saltwm.jobs.chunks import Job
+from saltwm.ground.identity import differences
+from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional
 from saltwm.model.traits import model_name, traits_of
-from saltwm.planning.policy import Policy, require_horizon, require_looks
 
-DEFAULT_FRAMESKIP = 5
+if TYPE_CHECKING:
+    from saltwm.disk.dataset import Dataset
+    from saltwm.evaluation.rollout import Outcome
+    from saltwm.planning.policy import Policy
+
+FRAMESKIP = 5
+"""Steps in an action block of a policy that has no model to say so."""
 DEFAULT_PROTOCOL = "clean"
 DEFAULT_SEED = 1
+MODELLESS = ("random", "own")
+"""What `run` may be besides a path: the random policy, or one that only this process knows."""
+
+PlannerFlag = Annotated[
+    PlannerConfig,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="NAME[,SETTING=VALUE,...]",
+        instance_from_str=lambda words: planner_named(words[0]),
+        is_instance=lambda value: isinstance(value, PlannerConfig),
+        str_from_instance=lambda planner: [planner_text(planner)],
+    ),
+]
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a user asks for; None stands for the default, or for what a frozen task set says itself."""
+class Acting(Filed):
+    """Who acts on which tasks, and how it plans."""
 
-    run: Path | None
-    """None is a policy without a model: the random one, or a user's own."""
-    protocol: str | None = None
-    tasks: int | None = None
-    seed: int | None = None
-    """Of the tasks and of the planner."""
-    horizon_blocks: int | None = None
-    history_frames: int = 1
-    method: str | None = None
-    planner: PlannerConfig | None = None
-    last_start: bool | None = None
-    """Variant `len` of the paper's draw."""
-    hold_steps: int | None = None
-    look_every: int | None = None
-    """Blocks executed before the next look; None for all that are planned."""
+    DEPTH = 2
+    REMEDY = "own name"
+
+    run: Positional[Memo[str]]
+    """Run or checkpoint directory, or the word random."""
+    data: Memo[Maybe[Path]] = None
+    """Dataset that the tasks are chosen from."""
+    task_set: Memo[Maybe[Path]] = None
+    """Frozen tasks instead, such as results/tasks/two-room-paper-seed1.json: they say protocol, seed and number."""
+    protocol: Maybe[ProtocolName] = None
+    """clean, the default: held-out, unsolved, distant goals, bounded actions; paper: the authors'; long: far goals."""
+    tasks: Maybe[int] = None
+    """Number of tasks; 50 for paper and long, 100 for clean."""
+    seed: Maybe[int] = None
+    """Seed of the tasks and of the planner; 1 by default."""
+    last_start: bool = False
+    """paper and long: also draw the last possible start, which the authors' code never does."""
+    hold: Maybe[int] = None
+    """Consecutive steps that success must last; 1 by default."""
+    horizon: Maybe[int] = None
+    """Planned action blocks; 5, or for long 10 (also 15 or 20)."""
+    look_every: Maybe[int] = None
+    """Action blocks executed before the next look and plan; all that were planned by default, as in the paper."""
+    planner: Maybe[PlannerFlag] = None
+    """cem (the default), icem, mppi, gradient; gauss-newton and map for state-affine models; map, prior, cem-prior,
+    icem-prior and mppi-prior use the action prior that saltwm prior makes. With settings of its own, such as
+    gauss-newton,mu=0.1, name the method."""
+    history: int = 1
+    """Frames that a transformer predictor may look back at; the authors' evaluation gives it one."""
+    method: Maybe[str] = None
+    """Name in tables, folders and pictures; salt, lewm or random by default, with the planner's unless it is cem."""
+
+    @classmethod
+    def translated(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """The options of a job.json, also of those from before jobs had these names."""
+        if "tasks_file" not in value:
+            return value
+        who = value["checkpoint"] or value.get("policy") or "random"
+        return {
+            "run": who,
+            "data": value["dataset"],
+            "task_set": value["tasks_file"],
+            "horizon": value["horizon_blocks"],
+            "look_every": value.get("look_every"),
+            "planner": value["planner"],
+            "history": value["history_frames"],
+            "method": value["method"],
+            "inputs": {"task_set": value["tasks_sha256"], "run": value["checkpoint_sha256"] or who}
+            | ({"prior": value["prior_sha256"]} if value.get("prior_sha256") else {}),
+        }
 
 
-def evaluate_run(
-    request: Request, source: Dataset | TaskSet, results: Path, *, workers: int = 2, pictures: int = 4
-) -> Evaluation:
-    """Evaluate into RESULTS/evaluations/CELL, on the tasks that every other method gets.
+@dataclass(frozen=True)
+class Evaluate(Acting):
+    """Plan with a trained model (or act at random) on a frozen set of tasks and record every episode."""
 
-    The tasks are chosen from a dataset, or are a frozen set as it is.
+    VERB = "evaluate"
+
+    out: Aside[Path] = Path("results")
+    """Results directory."""
+    workers: Aside[int] = 2
+    """Processes."""
+    pictures: Aside[int] = 4
+    """Episodes to film."""
+    json: AsJson = False
+
+    def do(self) -> Evaluation:
+        """Evaluate into OUT/evaluations/CELL, on the tasks that every other method gets."""
+        from saltwm.jobs.cell import evaluate, evaluation_workers
+
+        pool = evaluation_workers(self.workers)
+        at_least("pictures", self.pictures, 0)
+        settled = settle(self, self.out)
+        with pool:
+            return evaluate(settled, pool, pictures=self.pictures)
+
+
+@dataclass(frozen=True)
+class Play(Acting):
+    """Act on one task of a protocol and film it: agent and goal, with the predicted cost at each replanning.
+
+    It is the task of an evaluation with the same options.
     """
-    pool = evaluation_workers(workers)
-    at_least("pictures", pictures, 0)
-    job, cell = make_job(request, source, results)
-    with pool:
-        return evaluate(job, cell, pool, pictures=pictures)
+
+    VERB = "play"
+
+    task: int = 0
+    """Number of the task."""
+    out: Aside[Path] = Path("play")
+    """Where the pictures go."""
+    video: Literal["gif", "mp4"] = "gif"
+    """Kind of moving picture."""
+    json: AsJson = False
+
+    def do(self) -> "Played":
+        """Act and film."""
+        import tempfile
+
+        from saltwm.jobs.chunks import run_one
+        from saltwm.jobs.pictures import play
+
+        durable.check_folder(self.out)
+        with tempfile.TemporaryDirectory() as scratch:  # no task set stays to bind the next play
+            settled = settle(self, Path(scratch))
+            outcome = run_one(settled, self.task)
+        moving, strip = play(settled.tasks, outcome, self.out, self.video, title=settled.folder.name)
+        return Played(settled.tasks, outcome, moving, strip)
 
 
-def evaluate_policy(
-    policy: Policy,
-    method: str,
-    source: Dataset | TaskSet,
-    results: Path,
-    request: Request | None = None,
-    *,
-    pictures: int = 4,
-) -> Evaluation:
-    """Evaluate anything that decides, under the name `method`, in this process; of the request its tasks count."""
-    at_least("pictures", pictures, 0)
-    if method == "random":
-        raise UsageError("random is the policy that every method is compared with; give your own another name")
-    job, cell = make_job(request or Request(run=None), source, results, method)
-    return evaluate_here(job, policy, cell, pictures=pictures)
+class Played(NamedTuple):
+    """An episode and its pictures."""
+
+    tasks: TaskSet
+    outcome: "Outcome"
+    moving: Path
+    strip: Path
 
 
-def make_job(request: Request, source: Dataset | TaskSet, results: Path, method: str | None = None) -> tuple[Job, Path]:
-    """The job, its tasks frozen in RESULTS/tasks, and the folder that its results go to."""
-    results = Path(results)
-    require_possible(request)
-    if request.run is None and request.look_every is not None:
-        raise UsageError("only an agent that plans has a next look to choose: leave out --look-every")
-    if request.run is None and method is None and (request.planner is not None or request.history_frames != 1):
-        raise UsageError("the random policy neither plans nor looks back: leave out --planner, --mu and --history")
-    protocol = protocol_of(request, source)
-    dataset = _pictures_of(source)
-    model = _find_model(request, protocol, source)
-    tasks = source if isinstance(source, TaskSet) else _choose_tasks(request, protocol, source)
-    tasks_file = _freeze(tasks, results)
-    horizon = request.horizon_blocks or min(protocol.horizon_blocks, model.longest_plan or protocol.horizon_blocks)
-    if model.longest_plan is not None:
-        require_horizon(model.longest_plan, horizon)
-    require_looks(request.look_every, horizon)
-    job = Job(
-        method=_checked_name(next(name for name in (method, request.method, model.name) if name is not None)),
-        tasks_file=str(tasks_file),
-        tasks_sha256=tasks.sha256,
-        dataset=dataset,
-        checkpoint=model.checkpoint,
-        checkpoint_sha256=model.checkpoint_sha256,
-        planner=model.planner,
-        horizon_blocks=horizon,
-        frameskip=model.frameskip,
-        history_frames=model.history_frames,
-        seed=tasks.seed,
-        policy=None if method is None else "own",
-        look_every=request.look_every,
-        prior_sha256=model.prior_sha256,
+def evaluate_policy(policy: "Policy", job: Evaluate) -> Evaluation:
+    """Evaluate any Policy in this process and record it as `job.method`; `job.run` is the word own."""
+    from saltwm.jobs.cell import evaluate_here
+
+    if job.run != "own" or job.method in (None, "random"):
+        raise UsageError("a policy of your own is Evaluate('own', method=NAME, ...), under another name than random")
+    return evaluate_here(settle(job, job.out), policy, pictures=job.pictures)
+
+
+# --- settling --------------------------------------------------------------------------------------------------------
+
+
+class Settled(NamedTuple):
+    """A job with every choice made, its tasks, and the folder that its records go to."""
+
+    job: Acting
+    tasks: TaskSet
+    folder: Path
+
+
+def settle(job: Acting, results: Path) -> Settled:
+    """Make the choices that a job leaves open, and freeze its tasks in RESULTS/tasks."""
+    from saltwm.planning.policy import require_horizon, require_looks
+
+    require_possible(job)
+    source = open_source(job)
+    protocol = protocol_of(job, source)
+    who = _who(job, protocol, source)
+    tasks = source if isinstance(source, TaskSet) else _choose_tasks(job, protocol, source)
+    horizon = job.horizon or min(protocol.horizon_blocks, who.longest_plan or protocol.horizon_blocks)
+    if who.longest_plan is not None:
+        require_horizon(who.longest_plan, horizon)
+    require_looks(job.look_every, horizon)
+    settled = dataclasses.replace(
+        job,
+        **_LEFT_TO_THE_TASKS,
+        data=_pictures(job, source),
+        task_set=results / "tasks" / f"{tasks.world.environment}-{protocol.name}-seed{tasks.seed}.json",
+        horizon=horizon,
+        run=who.run,
+        planner=who.planner,
+        history=who.history,
+        method=_checked_name(job.method if job.method is not None else who.name),
+        inputs={"task_set": tasks.sha256, **who.inputs},
     )
-    cell = f"{tasks.world.environment}-{job.method}-{protocol.name}-seed{tasks.seed}"
+    _require_same_inputs(job, settled)
+    _freeze(tasks, settled.task_set)
+    cell = f"{tasks.world.environment}-{settled.method}-{protocol.name}-seed{tasks.seed}"
     if horizon != protocol.horizon_blocks:
         cell += f"-h{horizon}"
-    return job, results / "evaluations" / cell
+    return Settled(settled, tasks, results / "evaluations" / cell)
 
 
-def require_possible(request: Request) -> None:
-    """UsageError for numbers that cannot count anything."""
-    at_least("tasks", request.tasks, 1)
-    at_least("horizon", request.horizon_blocks, 1)
-    at_least("history", request.history_frames, 1)
-    at_least("seed", request.seed, 0)
+_LEFT_TO_THE_TASKS: dict[str, Any] = {"protocol": None, "tasks": None, "seed": None, "last_start": False, "hold": None}
+"""What chooses tasks, once they are chosen and frozen."""
+
+
+def require_possible(job: Acting) -> None:
+    """UsageError for options that no evaluation can have, before anything is opened."""
+    at_least("tasks", job.tasks, 1)
+    at_least("horizon", job.horizon, 1)
+    at_least("history", job.history, 1)
+    at_least("seed", job.seed, 0)
+    if job.run in MODELLESS and job.look_every is not None:
+        raise UsageError("only an agent that plans has a next look to choose: leave out --look-every")
+    if job.run == "random" and (job.planner is not None or job.history != 1):
+        raise UsageError("the random policy neither plans nor looks back: leave out --planner and --history")
+
+
+def _require_same_inputs(job: Acting, settled: Acting) -> None:
+    """MismatchError if a job that was begun before would now read something else."""
+    different = differences(job.inputs, settled.inputs) if job.inputs else []
+    if different:
+        raise MismatchError(f"{job.run} on {job.task_set}: not what was evaluated before ({'; '.join(different)})")
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def protocol_of(request: Request, source: Dataset | TaskSet) -> ProtocolConfig:
+def open_source(job: Acting) -> "Dataset | TaskSet":
+    """What the tasks come from."""
+    from saltwm.disk.dataset import Dataset
+    from saltwm.evaluation.tasks import read_frozen
+
+    if job.task_set is not None:
+        tasks = read_frozen(job.task_set)
+        if job.data is None or tasks.world.renderer == "imported":
+            return tasks
+    if job.data is None or job.task_set is not None:
+        raise UsageError("tasks come from --data DATASET or from --task-set FILE: give one of the two")
+    return Dataset.open(job.data, verify="sizes")
+
+
+def protocol_of(job: Acting, source: "Dataset | TaskSet") -> ProtocolConfig:
     """The protocol asked for, or that of a frozen set: its tasks are what they are, and no option may say otherwise."""
-    if isinstance(source, Dataset):
-        hold_steps = 1 if request.hold_steps is None else request.hold_steps
-        name = request.protocol or DEFAULT_PROTOCOL
-        return protocol_for(name, last_start=bool(request.last_start), hold_steps=hold_steps)
-    chosen = {
-        "protocol": request.protocol,
-        "tasks": request.tasks,
-        "seed": request.seed,
-        "variant": None if request.last_start is None else "len" if request.last_start else "len-1",
-        "hold": request.hold_steps,
-    }
-    for option, value in chosen.items():
-        if value is not None:
+    if not isinstance(source, TaskSet):
+        hold = 1 if job.hold is None else job.hold
+        return protocol_for(job.protocol or DEFAULT_PROTOCOL, last_start=job.last_start, hold_steps=hold)
+    for option, nothing in _LEFT_TO_THE_TASKS.items():
+        if getattr(job, option) != nothing:
             raise UsageError(
-                f"--{option} {value} chooses tasks from --data; a frozen task set brings its own "
+                f"--{option.replace('_', '-')} chooses tasks from --data; a frozen task set brings its own "
                 f"({source.protocol.name}, seed {source.seed}, {len(source.tasks)} tasks): leave the option out"
             )
     return source.protocol
 
 
-def _pictures_of(source: Dataset | TaskSet) -> str | None:
-    """Path of the dataset whose frames show starts and goals, where they are not what our renderer would draw."""
-    if source.world.renderer != "imported":
-        return None
-    if isinstance(source, TaskSet):
-        raise UsageError(
-            f"these tasks start at pictures of an imported dataset ({source.dataset_sha256[:12]}), which a task set "
-            "does not hold; give that dataset with --data"
-        )
-    return str(source.path)
-
-
-def _choose_tasks(request: Request, protocol: ProtocolConfig, dataset: Dataset) -> TaskSet:
+def _choose_tasks(job: Acting, protocol: ProtocolConfig, dataset: "Dataset") -> TaskSet:
     """The same for every method and horizon."""
-    count = request.tasks or DEFAULT_TASKS[request.protocol or DEFAULT_PROTOCOL]
-    seed = DEFAULT_SEED if request.seed is None else request.seed
+    from saltwm.data.split import held_out
+    from saltwm.evaluation.tasks import choose_tasks
+
+    count = job.tasks or DEFAULT_TASKS[job.protocol or DEFAULT_PROTOCOL]
+    seed = DEFAULT_SEED if job.seed is None else job.seed
     return choose_tasks(dataset, protocol, count, seed, held_out(dataset))
 
 
-def _freeze(tasks: TaskSet, results: Path) -> Path:
-    """RESULTS/tasks/ENV-PROTOCOL-seedN.json."""
-    path = results / "tasks" / f"{tasks.world.environment}-{tasks.protocol.name}-seed{tasks.seed}.json"
-    durable.make_folder(path.parent)
-    write_tasks(path, tasks)
-    return path
+def _pictures(job: Acting, source: "Dataset | TaskSet") -> Path | None:
+    """The dataset whose frames show starts and goals, where they are not what our renderer would draw."""
+    if source.world.renderer != "imported":
+        return None
+    if job.data is None:
+        assert isinstance(source, TaskSet)
+        raise UsageError(
+            f"these tasks start at pictures of an imported dataset ({source.dataset_sha256[:12]}), which a task set "
+            "does not hold; give that dataset with --data as well"
+        )
+    return job.data
+
+
+def _freeze(tasks: TaskSet, file: Path | None) -> None:
+    from saltwm.evaluation.tasks import write_tasks
+
+    assert file is not None
+    durable.make_folder(file.parent)
+    write_tasks(file, tasks)
 
 
 # --- who decides -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Model:
-    """What a job says about who decides, and its name in tables: random, salt, salt-gauss-newton."""
+class _Who(NamedTuple):
+    """Who decides, its name in tables, and the hashes that say which one it is."""
 
+    run: str
     name: str
-    history_frames: int = 1
-    """Those asked for that it can look back at: to be offered more is the same job."""
-    frameskip: int = DEFAULT_FRAMESKIP
-    checkpoint: str | None = None
-    checkpoint_sha256: str | None = None
+    inputs: dict[str, str]
     planner: PlannerConfig | None = None
-    prior_sha256: str | None = None
+    history: int = 1
     longest_plan: int | None = None
     """Blocks that its action prior proposes; None for planners without one."""
 
 
-def _find_model(request: Request, protocol: ProtocolConfig, source: Dataset | TaskSet) -> _Model:
-    if request.run is None:
-        return _Model("random")
+def _who(job: Acting, protocol: ProtocolConfig, source: "Dataset | TaskSet") -> _Who:
+    if job.run in MODELLESS:
+        return _Who(job.run, job.run, {"run": job.run})
+    if not Path(job.run).exists() and difflib.get_close_matches(job.run, ["random"]):
+        raise UsageError(f"{job.run}: no such run; did you mean the word random?")
+    from saltwm.data.split import why_seen
+    from saltwm.disk import checkpoint
 
-    path = checkpoint.find_checkpoint(request.run)
+    path = checkpoint.find_checkpoint(Path(job.run))
     info = checkpoint.read_info(path)
     checkpoint.require_same_world(info.world, source.world, path)
     seen = why_seen(info, source) if protocol.held_out else None
@@ -215,32 +348,29 @@ def _find_model(request: Request, protocol: ProtocolConfig, source: Dataset | Ta
             f"{path}: protocol {protocol.name!r} wants episodes that training did not see, and {seen}; give data of "
             "its own for evaluation (saltwm collect with --held-out), or evaluate with --protocol paper"
         )
-    model, planner = info.run.model, request.planner or CEMConfig()
+    model, planner = info.run.model, job.planner or CEMConfig()
     if not can_plan(model, planner):
         instead = "cem-prior" if isinstance(planner, MapConfig) else "cem"
         why = f"{planner.kind} needs a state-affine model (salt), and this is {model.model}"
         raise UsageError(f"{path}: {why}; use {instead}")
     traits = traits_of(model.model)
-    history_frames = min(max(request.history_frames, traits.frames(model)), traits.window(model))
-    return _Model(
-        name=method_name(model, planner, history_frames, request.look_every),
-        history_frames=history_frames,
-        frameskip=model.frameskip,
-        checkpoint=str(path),
-        checkpoint_sha256=checkpoint.identity(path),
-        planner=planner,
-        **(_prior_facts(path) if isinstance(planner, PriorPlanner) else {}),
-    )
+    history = min(max(job.history, traits.frames(model)), traits.window(model))
+    shown = history if history > traits.frames(model) else 1
+    name = method_name(model_name(model), planner, shown, job.look_every)
+    inputs, longest_plan = {"run": checkpoint.identity(path)}, None
+    if isinstance(planner, PriorPlanner):
+        inputs["prior"], longest_plan = _own_prior(path)
+    return _Who(str(path), name, inputs, planner, history, longest_plan)
 
 
-def _prior_facts(path: Path) -> dict[str, Any]:
-    """What a job says about the checkpoint's own action prior, or an error that says how to make one."""
+def _own_prior(path: Path) -> tuple[str, int]:
+    """Hash of the checkpoint's action prior, and the blocks that it proposes; or an error that says how to make one."""
     from saltwm.planning import prior_files
 
     folder = prior_files.require_prior(path)
     info = prior_files.read_info(folder)
     prior_files.require_own(info, path, folder)
-    return {"prior_sha256": prior_files.identity(folder), "longest_plan": info.prior.horizon_blocks}
+    return prior_files.identity(folder), info.prior.horizon_blocks
 
 
 def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:
@@ -248,13 +378,11 @@ def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:
     return traits_of(model.model).has_matrix or not isinstance(planner, GaussNewtonConfig | MapConfig)
 
 
-def method_name(
-    model: ModelConfig, planner: PlannerConfig, history_frames: int = 1, look_every: int | None = None
-) -> str:
+def method_name(model: str, planner: PlannerConfig, history: int = 1, look_every: int | None = None) -> str:
     """What a model with a planner is called unless it is given a name: lewm-history3, salt-gauss-newton-look1."""
-    words: list[str] = [model_name(model)]
+    words = [model]
     words += [] if isinstance(planner, CEMConfig) else [planner.kind]
-    words += [] if history_frames <= traits_of(model.model).frames(model) else [f"history{history_frames}"]
+    words += [] if history == 1 else [f"history{history}"]
     words += [] if look_every is None else [f"look{look_every}"]
     return "-".join(words)
 

@@ -18,11 +18,13 @@ from tyro.conf import Positional
 
 from saltwm.disk import durable
 from saltwm.disk.claim import claim, require_own
+from saltwm.evaluation.protocols import planner_text
+from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import DamagedError
-from saltwm.ground.identity import Aside
+from saltwm.ground.identity import Aside, Memo
 from saltwm.ground.strict_json import from_plain, to_plain
 
-__all__ = ["AsJson", "Aside", "Filed", "Job", "Maybe", "Positional", "claim", "command_line", "spell"]
+__all__ = ["AsJson", "Aside", "Filed", "Job", "Maybe", "Memo", "Positional", "claim", "command_line", "spell"]
 
 T = TypeVar("T")
 Maybe = Annotated[T | None, tyro.conf.arg(help_behavior_hint="")]
@@ -36,9 +38,9 @@ class Job:
 
     VERB: ClassVar[str]
 
-    def run(self) -> Any:
-        """Do it, and return what there is to tell; the command line prints that."""
-        raise NotImplementedError
+    def do(self) -> Any:
+        """Do the job, and return what there is to tell; the command line prints that."""
+        return getattr(self, "run")()  # noqa: B009
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,21 @@ class Filed(Job):
     FILE: ClassVar[str] = "job.json"
     DEPTH: ClassVar[int] = 0
     """Folders between `out` and the one with the file: OUT/evaluations/CELL is two below."""
+    REMEDY: ClassVar[str | None] = None
+    """What helps where the folder is another job's."""
 
-    inputs: Annotated[dict[str, str], tyro.conf.Suppress] = dataclasses.field(default_factory=dict, kw_only=True)
+    inputs: Annotated[dict[str, str], tyro.conf.Suppress] = dataclasses.field(
+        default_factory=dict, kw_only=True, hash=False
+    )
     """Field -> SHA-256 of what its path leads to, once the job is begun: a path decides nothing, its content does."""
 
     def claim(self, folder: Path) -> None:
         """Take the folder for this job, or MismatchError that names each field in which the job there differs."""
-        claim(folder / self.FILE, self, self._read)
+        claim(folder / self.FILE, self, self._read, self.REMEDY)
 
     def require_own(self, folder: Path) -> None:
         """The same without taking it."""
-        require_own(folder / self.FILE, self, self._read)
+        require_own(folder / self.FILE, self, self._read, self.REMEDY)
 
     @classmethod
     def found_in(cls, folder: Path) -> Self | None:
@@ -95,7 +101,7 @@ def spell(job: Any) -> str:
     words: list[object] = ["saltwm", *getattr(job, "VERB", type(job).__name__.lower()).split()]
     for field in dataclasses.fields(job):
         value = getattr(job, field.name)
-        values = value if isinstance(value, tuple) else (value,)
+        values = [_word(one) for one in (value if isinstance(value, tuple) else (value,))]
         marks = getattr(field.type, "__metadata__", ())
         if tyro.conf.Suppress in marks or value == field.default:
             continue
@@ -106,6 +112,10 @@ def spell(job: Any) -> str:
         else:
             words += [_flag(field.name), *values]
     return command_line(*words)
+
+
+def _word(value: Any) -> object:
+    return planner_text(value) if isinstance(value, PlannerConfig) else value
 
 
 def _flag(name: str) -> str:

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from saltwm.ground.config import PriorConfig
 from saltwm.jobs.job import AsJson, Job, Positional
@@ -24,7 +22,7 @@ class Prior(Job):
 
     VERB = "prior"
 
-    run_: Annotated[Positional[Path], tyro.conf.arg(name="run")]
+    run: Positional[Path]
     """Run or checkpoint directory."""
     data: Path
     """The dataset that the model was trained on."""
@@ -44,12 +42,12 @@ class Prior(Job):
     """Seed of weights, pairs and dropout."""
     json: AsJson = False
 
-    def run(self) -> "PriorResult":
+    def do(self) -> "PriorResult":
         """Learn it, or go on learning it."""
         from saltwm.disk.dataset import Dataset
         from saltwm.jobs.prior_learner import learn_prior
 
-        return learn_prior(self.run_, Dataset.open(self.data, verify="sizes"), self.config())
+        return learn_prior(self.run, Dataset.open(self.data, verify="sizes"), self.config())
 
     def config(self) -> PriorConfig:
         """The settings with this command's options."""

@@ -1,195 +1,191 @@
-"""Many cells with one set of processes: resumable, each cell whole or absent, no mean over what is missing."""
+"""Suite: many evaluations with one set of processes; resumable, each cell whole or absent."""
 
 import itertools
 import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from saltwm.disk import durable
-from saltwm.disk.dataset import Dataset
 from saltwm.disk.records import Evaluation, PlannedCell, TaskSet, read_plan
+from saltwm.evaluation.protocols import planner_named
 from saltwm.ground.checks import at_least
-from saltwm.ground.config import CEMConfig, PlannerConfig, WorldSpec
+from saltwm.ground.config import PlannerConfig, ProtocolName, WorldSpec
 from saltwm.ground.errors import MismatchError, UsageError
-from saltwm.ground.progress import console
 from saltwm.ground.strict_json import differing_fields, to_plain
-from saltwm.interop.on_ray import RayWorkers
-from saltwm.jobs.cell import CHUNK_SECONDS, evaluate, evaluation_workers, require_own_folder
 from saltwm.jobs.evaluate import (
-    Request,
+    Evaluate,
+    PlannerFlag,
+    Settled,
     can_plan,
-    make_job,
     method_name,
-    protocol_of,
+    open_source,
     require_possible,
+    settle,
 )
-from saltwm.processes.pool import Workers
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional
+from saltwm.model.traits import model_name
 
 if TYPE_CHECKING:
     from saltwm.disk.checkpoint import CheckpointInfo
+    from saltwm.disk.dataset import Dataset
+    from saltwm.interop.on_ray import RayWorkers
+    from saltwm.processes.pool import Workers
+
+DEFAULT_PROTOCOLS: tuple[ProtocolName, ...] = ("paper", "clean")
+DEFAULT_SEEDS = (1,)
+"""What a suite chooses from data unless it is said otherwise."""
 
 
 @dataclass(frozen=True)
-class Suite:
-    """Every combination of these, each run on tasks of its world; the random policy is one more method."""
+class Suite(Job):
+    """Evaluate runs and the random policy under several protocols, horizons and seeds; goes on where it stopped."""
 
-    runs: tuple[Path, ...]
-    protocols: tuple[str, ...] = ("paper", "clean")
-    """With datasets, like seeds and tasks; a frozen task set brings its own."""
-    horizons: tuple[int | None, ...] = (None,)
-    """None is each protocol's own."""
-    seeds: tuple[int, ...] = (1,)
-    planners: tuple[PlannerConfig, ...] = (CEMConfig(),)
-    tasks: int | None = None
-    random: bool = True
-    look_every: int | None = None
+    VERB = "suite"
 
+    runs: Positional[tuple[Path, ...]]
+    """Run or checkpoint directories; each is evaluated on the dataset of the world that it learnt."""
+    data: tuple[Path, ...] = ()
+    """Datasets that the tasks are chosen from."""
+    task_sets: tuple[Path, ...] = ()
+    """Frozen tasks instead, such as results/tasks/*.json: they say protocol, seed and number."""
+    out: Aside[Path] = Path("results")
+    """Results directory."""
+    protocols: Maybe[tuple[ProtocolName, ...]] = None
+    """See saltwm evaluate; paper and clean by default."""
+    horizons: tuple[int, ...] = ()
+    """Planned action blocks; each protocol's own by default."""
+    seeds: Maybe[tuple[int, ...]] = None
+    """Seeds of the tasks and of the planner; 1 by default, the paper's are 1 2 3."""
+    planners: tuple[PlannerFlag, ...] = (planner_named("cem"),)
+    """Planners that each run is evaluated with; see saltwm evaluate."""
+    look_every: Maybe[int] = None
+    """See saltwm evaluate."""
+    tasks: Maybe[int] = None
+    """Tasks per cell; 50 for paper and long, 100 for clean."""
+    no_random: bool = False
+    """Leave out the random policy."""
+    workers: Aside[int] = 2
+    """Processes."""
+    ray: Aside[Maybe[str]] = None
+    """HOST:PORT of a Ray cluster's head: the processes run there, with a CPU each (needs the extra `ray`)."""
+    pictures: Aside[int] = 4
+    """Episodes to film per cell."""
+    json: AsJson = False
 
-def run_suite(
-    suite: Suite,
-    sources: Sequence[Dataset] | Sequence[TaskSet],
-    results: Path,
-    *,
-    workers: int = 2,
-    pictures: int = 4,
-    ray: str | None = None,
-) -> list[Evaluation]:
-    """Evaluate what is not evaluated yet, in the suite's order; what is planned is on disk before anything runs.
+    def do(self) -> list[Evaluation]:
+        """Evaluate what is not evaluated yet, in order; what is planned is on disk before anything runs."""
+        from saltwm.jobs.cell import evaluate
 
-    Tasks are chosen from datasets, or are frozen sets as they are. The workers are processes of this machine, or of the
-    Ray cluster at the address `ray`.
-    """
-    pool = _workers(workers, ray)
-    at_least("pictures", pictures, 0)
-    _require_tasks_for_each(suite, sources)
-    requests = [(source, request) for source in sources for request in _requests(suite, source)]
-    if not requests:
-        raise UsageError("a suite without a method, a protocol or a seed evaluates nothing: give at least one of each")
-    for _, request in requests:
-        require_possible(request)
-    _say_left_out(suite)
-    jobs = [make_job(request, source, results) for source, request in requests]
-    for job, cell in jobs:
-        require_own_folder(job, cell)
-    planned = [
-        PlannedCell(
-            environment=source.world.environment,
-            protocol=protocol_of(request, source).name,
-            horizon_blocks=job.horizon_blocks,
-            method=job.method,
-            seed=job.seed,
-        )
-        for (source, request), (job, _) in zip(requests, jobs, strict=True)
-    ]
-    _write_plan(Path(results), planned)
-    evaluations = []
-    with pool:
-        for job, cell in jobs:
-            evaluations.append(evaluate(job, cell, pool, pictures=pictures))
-    return evaluations
+        pool = self._pool()
+        at_least("pictures", self.pictures, 0)
+        cells = self.cells()
+        _say_left_out(self)
+        settled = [settle(cell, self.out) for cell in cells]
+        for job, _, folder in settled:
+            job.require_own(folder)
+        _write_plan(self.out, settled)
+        with pool:
+            return [evaluate(cell, pool, pictures=self.pictures) for cell in settled]
 
-
-def _workers(count: int, ray: str | None) -> Workers | RayWorkers:
-    return evaluation_workers(count) if ray is None else RayWorkers(ray, count, item_seconds=CHUNK_SECONDS)
-
-
-@dataclass(frozen=True)
-class _Method:
-    """Who acts, by its name in tables: a run with a planner, or the random policy."""
-
-    name: str = "random"
-    run: Path | None = None
-    planner: PlannerConfig | None = None
-    look_every: int | None = None
-
-
-def _requests(suite: Suite, source: Dataset | TaskSet) -> list[Request]:
-    """The cells on a dataset or a task set."""
-    methods = _methods(suite, source.world)
-    if isinstance(source, TaskSet):
-        return [
-            Request(
-                method.run,
-                horizon_blocks=horizon,
-                method=method.name,
-                planner=method.planner,
-                look_every=method.look_every,
-            )
-            for horizon, method in itertools.product(suite.horizons, methods)
+    def cells(self) -> list[Evaluate]:
+        """Every combination, each run on tasks of its world; the random policy is one more method."""
+        self._require_one_source()
+        sources = [Evaluate("random", data=path, out=self.out) for path in self.data]
+        sources += [Evaluate("random", task_set=path, out=self.out) for path in self.task_sets]
+        opened = [open_source(source) for source in sources]
+        self._require_tasks_for_each([source.world for source in opened])
+        cells = [
+            replace(method, data=where.data, task_set=where.task_set, **choice)
+            for where, source in zip(sources, opened, strict=True)
+            for choice, method in itertools.product(self._choices(source), self._methods(source.world))
         ]
-    return [
-        Request(
-            method.run,
-            protocol,
-            suite.tasks,
-            seed,
-            horizon,
-            method=method.name,
-            planner=method.planner,
-            look_every=method.look_every,
-        )
-        for protocol, horizon, seed, method in itertools.product(suite.protocols, suite.horizons, suite.seeds, methods)
-    ]
+        if not cells:
+            raise UsageError(
+                "a suite without a method, a protocol or a seed evaluates nothing: give at least one of each"
+            )
+        for cell in cells:
+            require_possible(cell)
+        return cells
 
+    def _choices(self, source: "Dataset | TaskSet") -> list[dict[str, Any]]:
+        """Tasks and horizons on a dataset or a task set; None is the protocol's own horizon."""
+        horizons = self.horizons or (None,)
+        if isinstance(source, TaskSet):
+            return [{"horizon": horizon} for horizon in horizons]
+        protocols = DEFAULT_PROTOCOLS if self.protocols is None else self.protocols
+        seeds = DEFAULT_SEEDS if self.seeds is None else self.seeds
+        return [
+            {"protocol": protocol, "horizon": horizon, "seed": seed, "tasks": self.tasks}
+            for protocol, horizon, seed in itertools.product(protocols, horizons, seeds)
+        ]
 
-def _methods(suite: Suite, world: WorldSpec) -> list[_Method]:
-    """Who acts in a world; runs of one model are told apart by their folders."""
-    models = {run: _read_info(run).run.model for run in suite.runs if _read_info(run).world == world}
-    shared = Counter(model.model for model in models.values())
+    def _methods(self, world: WorldSpec) -> list[Evaluate]:
+        """Who acts in a world; runs of one model are told apart by their folders."""
+        models = {run: _read_info(run).run.model for run in self.runs if _read_info(run).world == world}
+        shared = Counter(map(model_name, models.values()))
 
-    def name(run: Path, planner: PlannerConfig) -> str:
-        if shared[models[run].model] == 1:
-            return method_name(models[run], planner, look_every=suite.look_every)
-        words = [Path(os.path.abspath(run)).name]
-        words += [] if isinstance(planner, CEMConfig) else [planner.kind]
-        words += [] if suite.look_every is None else [f"look{suite.look_every}"]
-        return "-".join(words)
+        def name(run: Path, planner: PlannerConfig) -> str:
+            model = model_name(models[run])
+            words = model if shared[model] == 1 else Path(os.path.abspath(run)).name
+            return method_name(words, planner, look_every=self.look_every)
 
-    pairs = [(run, planner) for run in models for planner in suite.planners]
-    methods = [
-        _Method(name(run, planner), run, planner, suite.look_every)
-        for run, planner in pairs
-        if can_plan(models[run], planner)
-    ]
-    methods = [_Method(), *methods] if suite.random else methods
-    _require_own_names(methods)
-    return methods
+        methods = [] if self.no_random else [Evaluate("random", method="random", out=self.out)]
+        methods += [
+            Evaluate(str(run), planner=planner, look_every=self.look_every, method=name(run, planner), out=self.out)
+            for run, planner in itertools.product(models, self.planners)
+            if can_plan(models[run], planner)
+        ]
+        _require_own_names(methods)
+        return methods
+
+    def _pool(self) -> "Workers | RayWorkers":
+        from saltwm.jobs.cell import CHUNK_SECONDS, evaluation_workers
+
+        if self.ray is None:
+            return evaluation_workers(self.workers)
+        from saltwm.interop.on_ray import RayWorkers
+
+        return RayWorkers(self.ray, self.workers, item_seconds=CHUNK_SECONDS)
+
+    def _require_one_source(self) -> None:
+        if bool(self.data) == bool(self.task_sets):
+            raise UsageError("tasks come from --data DATASETS or from --task-sets FILES: give one of the two")
+        for option in ("protocols", "seeds", "tasks"):
+            if self.task_sets and getattr(self, option) is not None:
+                raise UsageError(f"--{option} chooses tasks from --data; task sets bring their own: leave it out")
+
+    def _require_tasks_for_each(self, worlds: list[WorldSpec]) -> None:
+        kind = "task set given with --task-sets" if self.task_sets else "dataset given with --data"
+        for run in self.runs:
+            world = _read_info(run).world
+            if world not in worlds:
+                nearest = differing_fields(world, worlds[0])
+                raise MismatchError(f"{run}: learnt a world that no {kind} is of ({'; '.join(nearest)})")
 
 
 def _say_left_out(suite: Suite) -> None:
     """One line about the runs that not every planner of the suite can plan with."""
+    from saltwm.ground.progress import console
+
     models = {run: _read_info(run).run.model for run in suite.runs}
     left_out = [run for run, model in models.items() if not all(can_plan(model, planner) for planner in suite.planners)]
     if left_out:
         names = ", ".join(map(str, left_out))
-        line = f"left out: gauss-newton with {names}, for it needs a state-affine model (salt)"
+        line = f"left out: gauss-newton and map with {names}, for they need a state-affine model (salt)"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _require_own_names(methods: list[_Method]) -> None:
-    by_name: dict[str, _Method] = {}
+def _require_own_names(methods: list[Evaluate]) -> None:
+    by_name: dict[str | None, Evaluate] = {}
     for method in methods:
-        other = by_name.setdefault(method.name, method)
+        other = by_name.setdefault(method.method, method)
         if other is not method:
             raise UsageError(
-                f"{other.run or 'the random policy'} and {method.run} would both be {method.name!r} in tables and "
-                "folders; evaluate one of them alone with saltwm evaluate --method NAME"
+                f"{other.run} and {method.run} would both be {method.method!r} in tables and folders; evaluate one of "
+                "them alone with saltwm evaluate --method NAME"
             )
-
-
-def _require_tasks_for_each(suite: Suite, sources: Sequence[Dataset] | Sequence[TaskSet]) -> None:
-    if not sources:
-        raise UsageError("a suite needs tasks: give datasets or task sets")
-    worlds = [source.world for source in sources]
-    kind = "task set given with --task-sets" if isinstance(sources[0], TaskSet) else "dataset given with --data"
-    for run in suite.runs:
-        world = _read_info(run).world
-        if world not in worlds:
-            nearest = differing_fields(world, worlds[0])
-            raise MismatchError(f"{run}: learnt a world that no {kind} is of ({'; '.join(nearest)})")
 
 
 def _read_info(run: Path) -> "CheckpointInfo":
@@ -198,7 +194,17 @@ def _read_info(run: Path) -> "CheckpointInfo":
     return checkpoint.read_info(checkpoint.find_checkpoint(run))
 
 
-def _write_plan(results: Path, planned: list[PlannedCell]) -> None:
+def _write_plan(results: Path, settled: list[Settled]) -> None:
     """Add to RESULTS/suite.json what is planned now."""
+    planned = [
+        PlannedCell(
+            environment=tasks.world.environment,
+            protocol=tasks.protocol.name,
+            horizon_blocks=job.horizon or tasks.protocol.horizon_blocks,
+            method=job.method or job.run,
+            seed=tasks.seed,
+        )
+        for job, tasks, _ in settled
+    ]
     together = dict.fromkeys([*read_plan(results), *planned])
     durable.write_json(results / "suite.json", [to_plain(cell) for cell in together])

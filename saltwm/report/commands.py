@@ -140,7 +140,7 @@ def _default_names(evaluation: Evaluation) -> tuple[str, ...]:
 def _history(results: Path, cell: Cell) -> int:
     """Context frames that the model was given, which the job says; one where there is no job."""
     job = results / "evaluations" / cell.name / "job.json"
-    return int(durable.read_json(job)["history_frames"]) if job.exists() else 1
+    return _frames(durable.read_json(job)) if job.exists() else 1
 
 
 def _own_horizon(protocol: str) -> int | None:
@@ -150,3 +150,7 @@ def _own_horizon(protocol: str) -> int | None:
 
 def _place(evaluation: Evaluation) -> tuple[str, int]:
     return evaluation.tasks_file, evaluation.horizon_blocks
+
+
+def _frames(job: dict[str, Any]) -> int:
+    return int(job.get("history", job.get("history_frames", 1)))

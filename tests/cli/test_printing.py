@@ -10,8 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from saltwm.cli.acting import Suite
 from saltwm.cli.printing import announce, command_line, next_command, say, show, spell
+from saltwm.jobs.suite import Suite
 
 ODD = Path("/somewhere/with spaces/and [bold]brackets[/bold] :smile:") / ("long" * 60) / "it's $HOME"
 

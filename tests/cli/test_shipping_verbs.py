@@ -15,7 +15,7 @@ from saltwm.jobs.collect import Collect
 @pytest.fixture(scope="module")
 def shelf(run, tmp_path_factory):
     directory = tmp_path_factory.mktemp("shelf")
-    Collect("two-room", directory / "two-room-data", 20, image_size=16, frame_every=5, held_out=True, workers=1).run()
+    Collect("two-room", directory / "two-room-data", 20, image_size=16, frame_every=5, held_out=True, workers=1).do()
     main(["ship", str(run), "--out", str(directory / "two-room-salt"), "--json"])
     return directory
 
@@ -52,7 +52,7 @@ def test_a_task_of_a_demo_is_that_of_an_evaluation_with_more_tasks(shelf, tmp_pa
     shipped, data = str(shelf / "two-room-salt"), str(shelf / "two-room-data")
     main(["play", shipped, "--data", data, "--out", str(tmp_path / "p"), "--tasks", "8", "--task", "2", "--json"])
     again = json.loads(capsys.readouterr().out)
-    assert (again["steps"], again["final_distance"]) == (shown["steps"], round(shown["final_distance"], 3))
+    assert (again["steps"], again["final_distance"]) == (shown["steps"], shown["final_distance"])
 
 
 def test_without_a_name_it_lists_what_is_shipped(shelf, tmp_path, capsys):
@@ -125,7 +125,7 @@ def test_a_card_gets_the_rates_of_what_was_evaluated_and_the_commands_that_repea
     assert "| paper, H=5 | CEM |" in card
     assert "saltwm collect two-room --out data/two-room --episodes 60" in card
     assert "saltwm ship runs/two-room-salt --out checkpoints/two-room-salt\n" in card
-    (held_out,) = [line for line in card.splitlines() if line.endswith("--out checkpoints/two-room-data --held-out")]
+    (held_out,) = [line for line in card.splitlines() if "--out checkpoints/two-room-data" in line]
     assert held_out.startswith("saltwm collect two-room --episodes 20 ")
     tasks = f"{results}/tasks/two-room-paper-seed1.json"
     assert f"\nsaltwm suite checkpoints/two-room-salt --task-sets {tasks} --out work/again\n" in card

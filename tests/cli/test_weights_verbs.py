@@ -14,7 +14,7 @@ def public(tmp_path_factory):
     """A public checkpoint, a dataset for it, and the run that import-weights makes of both."""
     folder = tmp_path_factory.mktemp("public")
     write_public(folder / "weights", PublicModel("salt").state_dict(), config_json("salt"))
-    Collect("two-room", folder / "data", 8, image_size=28, frame_every=5, workers=1).run()
+    Collect("two-room", folder / "data", 8, image_size=28, frame_every=5, workers=1).do()
     arguments = ["import-weights", "weights", "--env", "tworoom", "--data", "data", "--out", "run", "--json"]
     main([str(folder / part) if part in ("weights", "data", "run") else part for part in arguments])
     return folder

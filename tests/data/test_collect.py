@@ -25,7 +25,7 @@ def content(path):
 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory):
-    return Collect("two-room", tmp_path_factory.mktemp("collect") / "data", workers=2, **OPTIONS).run()
+    return Collect("two-room", tmp_path_factory.mktemp("collect") / "data", workers=2, **OPTIONS).do()
 
 
 def test_the_stored_episodes_are_those_of_the_environment(collected):
@@ -48,12 +48,12 @@ def test_a_frame_is_the_picture_of_its_state_and_actions_lead_from_state_to_stat
 
 
 def test_the_number_of_workers_changes_no_byte(collected, tmp_path):
-    alone = Collect("two-room", tmp_path / "data", workers=1, **OPTIONS).run()
+    alone = Collect("two-room", tmp_path / "data", workers=1, **OPTIONS).do()
     assert content(alone.path) == content(collected.path)
 
 
 def test_sparse_frames_are_every_nth_of_the_dense_ones(collected, tmp_path):
-    sparse = Collect("two-room", tmp_path / "data", workers=1, frame_every=5, **OPTIONS).run()
+    sparse = Collect("two-room", tmp_path / "data", workers=1, frame_every=5, **OPTIONS).do()
     for index in range(3):
         assert np.array_equal(sparse.states(index), collected.states(index))
         steps = np.arange(0, sparse.lengths[index] + 1, 5)
@@ -63,21 +63,21 @@ def test_sparse_frames_are_every_nth_of_the_dense_ones(collected, tmp_path):
 
 def test_a_finished_collection_is_opened_not_made_again(collected):
     before = content(collected.path)
-    again = Collect("two-room", collected.path, workers=2, **OPTIONS).run()
+    again = Collect("two-room", collected.path, workers=2, **OPTIONS).do()
     assert again.sha256 == collected.sha256
     assert content(collected.path) == before
 
 
 def test_other_options_in_the_same_place_are_refused(collected):
     with pytest.raises(MismatchError, match=r"source.seed: expected 6, found 5"):
-        Collect("two-room", collected.path, **{**OPTIONS, "seed": 6}).run()
+        Collect("two-room", collected.path, **{**OPTIONS, "seed": 6}).do()
     with pytest.raises(MismatchError, match=r"variant: expected 'paper', found 'clean'"):
-        Collect("two-room", collected.path, physics="benchmark", **OPTIONS).run()
+        Collect("two-room", collected.path, physics="benchmark", **OPTIONS).do()
 
 
 def test_a_second_collector_is_refused_naming_the_first(tmp_path):
     with durable.only_writer(tmp_path, "collect"), pytest.raises(LockedError, match="saltwm collect"):
-        Collect("two-room", tmp_path, **OPTIONS).run()
+        Collect("two-room", tmp_path, **OPTIONS).do()
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_a_second_collector_is_refused_naming_the_first(tmp_path):
 )
 def test_impossible_requests_are_refused_before_anything_is_written(tmp_path, changes, message):
     with pytest.raises(UsageError, match=message):
-        Collect("two-room", tmp_path / "data", **{**OPTIONS, **changes}).run()
+        Collect("two-room", tmp_path / "data", **{**OPTIONS, **changes}).do()
     assert not (tmp_path / "data").exists()
     with pytest.raises(UsageError, match="did you mean 'two-room'"):
-        Collect("two-rom", tmp_path / "data", 1).run()
+        Collect("two-rom", tmp_path / "data", 1).do()
 
 
 def test_a_dataset_s_file_is_its_command(collected):

@@ -406,7 +406,7 @@ def test_other_files_and_environments_are_usage_errors(tmp_path):
 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory):
-    return Collect("two-room", tmp_path_factory.mktemp("export") / "data", 5, image_size=16, workers=1).run()
+    return Collect("two-room", tmp_path_factory.mktemp("export") / "data", 5, image_size=16, workers=1).do()
 
 
 @pytest.mark.parametrize("chunk_rows", [100, 1, 7])
@@ -448,7 +448,7 @@ def test_an_exported_file_has_what_stable_worldmodel_reads(tmp_path, collected):
 
 
 def test_a_dataset_with_sparse_frames_cannot_be_exported(tmp_path):
-    sparse = Collect("two-room", tmp_path / "data", 2, image_size=16, frame_every=5, workers=1).run()
+    sparse = Collect("two-room", tmp_path / "data", 2, image_size=16, frame_every=5, workers=1).do()
     with pytest.raises(UsageError, match="collect with --frame-every 1"):
         export_hdf5(sparse, tmp_path / "out.h5")
     assert not (tmp_path / "out.h5").exists()

@@ -23,7 +23,7 @@ from saltwm.train import train
 def held_out(tmp_path_factory):
     """As many episodes as the shared dataset has, and of the same seed."""
     path = tmp_path_factory.mktemp("held-out") / "data"
-    return Collect("two-room", path, 60, image_size=16, frame_every=5, held_out=True, workers=1).run()
+    return Collect("two-room", path, 60, image_size=16, frame_every=5, held_out=True, workers=1).do()
 
 
 def test_no_episode_repeats_a_training_episode_even_with_the_same_seed(held_out, dataset):

@@ -19,7 +19,7 @@ from saltwm.jobs.inspection import info, plot_stats, preview, stats
 def collected(tmp_path_factory):
     return Collect(
         "two-room", tmp_path_factory.mktemp("inspect") / "data", 8, image_size=16, workers=1, frame_every=5
-    ).run()
+    ).do()
 
 
 def straight_walk(tmp_path, speed):

@@ -144,7 +144,7 @@ def test_a_diagnosis_is_replaced_from_another_working_directory_by_its_own_run_a
 def test_too_few_episodes_for_a_diagnosis_are_a_usage_error(run, tmp_path, episodes, is_held_out):
     few = Collect(
         "two-room", tmp_path / "few", episodes, image_size=16, frame_every=5, held_out=is_held_out, workers=1
-    ).run()
+    ).do()
     with pytest.raises(UsageError, match=rf"few: of {episodes} episode\(s\) none is held out .*collect more") as error:
         diagnose_run(run, few, tmp_path / "results", horizon=2, trajectories=2, batches=1, frames=20)
     assert "--held-out" in str(error.value)

@@ -12,25 +12,41 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from saltwm.cli import main, parse
+from saltwm.cli.telling import advice
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import FORMAT, CheckpointInfo, RunInfo
 from saltwm.disk.records import read_cell, read_cells, read_tasks
 from saltwm.evaluation.statistics import comparisons
 from saltwm.ground.config import CEMConfig, EncoderConfig, GaussNewtonConfig, ModelConfig, RunConfig, TrainConfig
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError, UsageError
-from saltwm.ground.strict_json import from_plain, to_plain
+from saltwm.ground.identity import filed
 from saltwm.jobs import cell as cells
-from saltwm.jobs.chunks import Job, chunk_writer, read_chunk, read_outcomes
-from saltwm.jobs.evaluate import Request, evaluate_policy, evaluate_run, make_job
+from saltwm.jobs.chunks import chunk_writer, read_chunk, read_outcomes
+from saltwm.jobs.evaluate import Evaluate, evaluate_policy, settle
+from saltwm.jobs.job import spell
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.policy import Decision
 from saltwm.processes.pool import Event
 
 FAST = CEMConfig(candidates=12, iterations=2, elites=4)
+ROOT = Path(__file__).parents[2]
 
 
-def request(run, **options):
-    return Request(run=run, protocol="paper", tasks=12, planner=None if run is None else FAST, **options)
+@pytest.fixture
+def asked(dataset, undisturbed):
+    """Twelve tasks of the paper's protocol, into the results that are there unless it is said otherwise."""
+    return lambda run, out=undisturbed, **options: evaluation_of(run, dataset, out, **options)
+
+
+def evaluation_of(run, dataset, out, **options):
+    planner = {} if run in ("random", "own") else {"planner": FAST}
+    options = {"protocol": "paper", "tasks": 12, "workers": 1, "pictures": 0} | planner | options
+    return Evaluate(str(run), data=dataset.path, out=out, **options)
+
+
+def settled(job):
+    return settle(job, job.out)
 
 
 def records(results):
@@ -40,12 +56,12 @@ def records(results):
 @pytest.fixture(scope="module")
 def undisturbed(run, dataset, tmp_path_factory):
     results = tmp_path_factory.mktemp("undisturbed")
-    evaluate_run(request(run), dataset, results, workers=1, pictures=1)
+    evaluation_of(run, dataset, results, pictures=1).do()
     return results
 
 
-def test_records_do_not_depend_on_the_number_of_workers(undisturbed, run, dataset, tmp_path):
-    evaluate_run(request(run), dataset, tmp_path, workers=2, pictures=0)
+def test_records_do_not_depend_on_the_number_of_workers(undisturbed, run, asked, tmp_path):
+    asked(run, tmp_path, workers=2).do()
     assert records(tmp_path) == records(undisturbed)
 
 
@@ -57,6 +73,12 @@ def test_an_evaluation_is_complete_and_counts_its_episodes(undisturbed):
     assert pictures == [".gif", ".png"]
 
 
+def compared(results):
+    """Pairs of methods, each by its own name without what its small size adds to it in tables."""
+    pairs = comparisons(read_cells(results))
+    return {(pair.method_a.partition("-")[0], pair.method_b.partition("-")[0]) for pair in pairs}
+
+
 class NoPool:
     """A pool for evaluations that must not need one."""
 
@@ -66,36 +88,62 @@ class NoPool:
         pytest.fail("it was run again")
 
 
-def test_a_finished_evaluation_is_not_repeated(undisturbed, run, dataset):
-    job, folder = make_job(request(run), dataset, undisturbed)
-    assert cells.evaluate(job, folder, NoPool()).success.n == 12
+def test_a_finished_evaluation_is_not_repeated(run, asked):
+    assert cells.evaluate(settled(asked(run)), NoPool()).success.n == 12
 
 
-def test_another_checkpoint_or_planner_is_refused_its_place_and_told_how_to_get_one(undisturbed, run, dataset):
+def test_another_checkpoint_or_planner_is_refused_its_place_and_told_how_to_get_one(undisturbed, run, asked):
     before = records(undisturbed)
-    other = dataclasses.replace(request(run), planner=CEMConfig(candidates=13, iterations=2, elites=4))
-    with pytest.raises(MismatchError, match=r"planner: .* there, .* here.*--method NAME"):
-        evaluate_run(other, dataset, undisturbed)
-    job, folder = make_job(request(run), dataset, undisturbed)
-    retrained = dataclasses.replace(job, checkpoint_sha256="0" * 64)
-    with pytest.raises(MismatchError, match=r"checkpoint_sha256: \w{12} there, 000000000000 here.*--method NAME"):
-        cells.evaluate(retrained, folder, NoPool())
+    other = asked(run, planner=CEMConfig(candidates=13, iterations=2, elites=4))
+    with pytest.raises(MismatchError, match=r"planner.candidates: expected 13, found 12") as error:
+        other.do()
+    assert advice(error.value).endswith("with --method NAME")
+    here = settled(asked(run))
+    retrained = dataclasses.replace(here.job, inputs={**here.job.inputs, "run": "0" * 64})
+    with pytest.raises(MismatchError, match=r"inputs.run: expected 000000000000, found \w{12}\)"):
+        cells.evaluate(here._replace(job=retrained), NoPool())
     assert records(undisturbed) == before
-    _, own_place = make_job(dataclasses.replace(other, method="wide"), dataset, undisturbed)
-    assert own_place.name == "two-room-wide-paper-seed1"
+    assert settled(dataclasses.replace(other, method="wide")).folder.name == "two-room-wide-paper-seed1"
     with pytest.raises(UsageError, match="folders bear it"):
-        make_job(request(run, method="../elsewhere"), dataset, undisturbed)
+        settled(asked(run, method="../elsewhere"))
 
 
-def test_the_same_run_by_another_path_is_the_same_job(undisturbed, run, dataset, monkeypatch):
+def test_the_same_run_by_another_path_is_the_same_job(run, asked, monkeypatch):
     monkeypatch.chdir(run.parent)
-    job, folder = make_job(request(Path(run.name)), dataset, undisturbed)
-    assert not Path(job.checkpoint).is_absolute()
-    assert cells.evaluate(job, folder, NoPool()).success.n == 12
+    here = settled(asked(Path(run.name)))
+    assert not Path(here.job.run).is_absolute()
+    assert cells.evaluate(here, NoPool()).success.n == 12
+
+
+def test_a_cell_s_file_is_its_command(undisturbed, run, asked, tmp_path):
+    folder = undisturbed / "evaluations" / "two-room-salt-paper-seed1"
+    job = Evaluate.found_in(folder)
+    assert settled(job).job == dataclasses.replace(settled(asked(run)).job, workers=2, pictures=4)
+    words = spell(dataclasses.replace(job, out=tmp_path)).split()
+    assert f"--task-set {undisturbed}/tasks/two-room-paper-seed1.json" in " ".join(words)
+    assert "--planner cem,candidates=12,iterations=2,elites=4" in " ".join(words)
+    main([*words[1:], "--workers", "1", "--pictures", "0"])
+    assert records(tmp_path) == records(undisturbed)
+    retrained = dataclasses.replace(job, inputs={**job.inputs, "run": "0" * 64}, out=tmp_path)
+    with pytest.raises(MismatchError, match=r"not what was evaluated before \(run: expected 000000000000"):
+        retrained.do()
+
+
+@pytest.mark.parametrize("cell", sorted((ROOT / "results" / "evaluations").iterdir()), ids=lambda path: path.name)
+def test_every_shipped_cell_is_the_job_that_its_command_asks_for(cell, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    job = Evaluate.found_in(Path("results/evaluations") / cell.name)
+    words = spell(job)
+    again = parse(words.split()[1:])
+    assert dataclasses.replace(again, inputs=job.inputs) == job
+    assert job.inputs == {
+        "run": "random" if job.run == "random" else durable.sha256(Path(job.run) / durable.MANIFEST),
+        "task_set": read_tasks(job.task_set).sha256,
+    }
 
 
 def test_an_interrupted_evaluation_goes_on_with_the_chunks_that_are_left(
-    undisturbed, run, dataset, tmp_path, monkeypatch
+    undisturbed, run, asked, tmp_path, monkeypatch
 ):
     written = []
 
@@ -110,12 +158,12 @@ def test_an_interrupted_evaluation_goes_on_with_the_chunks_that_are_left(
     original = cells.Workers.events
     monkeypatch.setattr(cells.Workers, "events", interrupting)
     with pytest.raises(KeyboardInterrupt):
-        evaluate_run(request(run), dataset, tmp_path, workers=1, pictures=0)
+        asked(run, tmp_path).do()
     assert records(tmp_path) == {}
     (clock,) = tmp_path.glob(f"evaluations/*/chunks/{cells.SECONDS_FILE}")
     assert durable.read_json(clock) > 0
     durable.write_json(clock, 1e6)  # as if the first session had been long
-    evaluate_run(request(run), dataset, tmp_path, workers=1, pictures=0)
+    asked(run, tmp_path).do()
     assert written == [0, None, 5, 10]
     (cell,) = read_cells(tmp_path)
     assert cell.evaluation.seconds > 1e6  # its time is that of both sessions
@@ -126,7 +174,7 @@ def children():
     return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
 
 
-def test_a_killed_worker_costs_a_retry_and_changes_nothing(undisturbed, run, dataset, tmp_path, capsys):
+def test_a_killed_worker_costs_a_retry_and_changes_nothing(undisturbed, run, asked, tmp_path, capsys):
     before, killed = children(), []
 
     def kill_one():
@@ -140,7 +188,7 @@ def test_a_killed_worker_costs_a_retry_and_changes_nothing(undisturbed, run, dat
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    evaluate_run(request(run), dataset, tmp_path, workers=2, pictures=0)
+    asked(run, tmp_path, workers=2).do()
     killer.join()
     assert killed
     assert "a worker died (signal SIGKILL); its tasks are tried again" in capsys.readouterr().err
@@ -165,10 +213,9 @@ def test_a_chunk_that_keeps_losing_its_worker_ends_the_evaluation(capsys, lost, 
         cells._say_loss(5, cells.RETRIES + 1, lost)
 
 
-def test_a_worker_tells_of_each_round_of_plans(undisturbed, run, dataset, tmp_path):
-    job, _ = make_job(request(run), dataset, undisturbed)
+def test_a_worker_tells_of_each_round_of_plans(run, asked, tmp_path):
     reports = []
-    chunk_writer()((job, 0, tmp_path / "chunk.json"), lambda: reports.append(1))
+    chunk_writer()((settled(asked(run)).job, 0, tmp_path / "chunk.json"), lambda: reports.append(1))
     assert len(reports) == max(len(outcome.record.plans) for outcome in read_chunk(tmp_path / "chunk.json")) > 1
 
 
@@ -195,100 +242,91 @@ class Still:
         return Decision(np.zeros((len(keys), 25, 2), np.float32), np.empty((len(keys), 0)))
 
 
-def test_ones_own_policy_is_a_row_like_any_other(undisturbed, dataset):
-    evaluation = evaluate_policy(Still(), "still", dataset, undisturbed, request(None), pictures=0)
+def test_ones_own_policy_is_a_row_like_any_other(undisturbed, asked):
+    evaluation = evaluate_policy(Still(), asked("own", method="still"))
     solved_at_start = sum(task.distance < 1 for task in read_tasks(undisturbed / evaluation.tasks_file).tasks)
     assert evaluation.success.successes == solved_at_start
-    assert ("still", "salt") in {(c.method_a, c.method_b) for c in comparisons(read_cells(undisturbed))}
-    with pytest.raises(MismatchError, match="--method NAME"):
-        evaluate_policy(Still(), "salt", dataset, undisturbed, request(None))
+    assert ("still", "salt") in compared(undisturbed)
+    with pytest.raises(MismatchError, match="belongs to another job"):
+        evaluate_policy(Still(), asked("own", method="salt"))
     shutil.rmtree(undisturbed / "evaluations" / "two-room-still-paper-seed1")
 
 
-def test_random_and_lewm_are_rows_on_the_same_tasks(undisturbed, lewm_run, dataset):
-    evaluate_run(request(None), dataset, undisturbed, workers=1, pictures=0)
-    evaluate_run(request(lewm_run, history_frames=3), dataset, undisturbed, workers=1, pictures=0)
+def test_random_and_lewm_are_rows_on_the_same_tasks(undisturbed, lewm_run, asked):
+    asked("random").do()
+    asked(lewm_run, history=3).do()
     found = [read_cell(undisturbed / "evaluations" / name).evaluation for name in records(undisturbed)]
     assert {evaluation.method for evaluation in found} == {"salt", "lewm-history3", "random"}
     assert len({evaluation.tasks_sha256 for evaluation in found}) == 1
-    pairs = {(c.method_a, c.method_b) for c in comparisons(read_cells(undisturbed))}
-    assert pairs == {("lewm-history3", "salt"), ("salt", "random"), ("lewm-history3", "random")}
+    assert compared(undisturbed) == {("salt", "lewm"), ("salt", "random"), ("lewm", "random")}
 
 
-def test_a_model_that_cannot_look_back_is_offered_what_it_can_use(undisturbed, run, lewm_run, dataset):
-    (plain, place), (offered, same_place) = (
-        make_job(request(run, history_frames=frames), dataset, undisturbed) for frames in (1, 3)
-    )
-    assert (plain, place) == (offered, same_place)
-    job, _ = make_job(request(lewm_run, history_frames=9), dataset, undisturbed)
-    assert (job.history_frames, job.method) == (3, "lewm-history3")
-    assert make_job(request(lewm_run), dataset, undisturbed)[0].method == "lewm"  # never one row with the other
+def test_a_model_that_cannot_look_back_is_offered_what_it_can_use(run, lewm_run, asked):
+    assert settled(asked(run, history=1)) == settled(asked(run, history=3))
+    job = settled(asked(lewm_run, history=9)).job
+    assert (job.history, job.method) == (3, "lewm-history3")
+    assert settled(asked(lewm_run)).job.method == "lewm"  # never one row with the other
 
 
-def test_a_policy_of_ones_own_is_never_taken_for_the_random_one(dataset, tmp_path):
-    asked = Request(run=None, protocol="paper", tasks=2)
-    evaluate_policy(Still(), "still", dataset, tmp_path, asked, pictures=0)
-    with pytest.raises(MismatchError, match=r"policy: own there, None here"):
-        evaluate_run(dataclasses.replace(asked, method="still"), dataset, tmp_path, workers=1, pictures=0)
-    with pytest.raises(UsageError, match="give your own another name"):
-        evaluate_policy(Still(), "random", dataset, tmp_path, asked)
+def test_a_policy_of_ones_own_is_never_taken_for_the_random_one(asked, tmp_path):
+    evaluate_policy(Still(), asked("own", tmp_path, method="still", tasks=2))
+    with pytest.raises(MismatchError, match=r"inputs.run: expected 'random', found 'own'"):
+        asked("random", tmp_path, method="still", tasks=2).do()
+    for job in (asked("own", tmp_path, method="random"), asked("own", tmp_path), asked("random", tmp_path)):
+        with pytest.raises(UsageError, match="under another name than random"):
+            evaluate_policy(Still(), job)
 
 
 @pytest.mark.parametrize("changed", ["tasks", "model"])
-def test_what_changed_after_an_evaluation_was_planned_is_not_recorded_under_the_old_hash(
-    dataset, run, tmp_path, changed
-):
+def test_what_changed_after_an_evaluation_was_planned_is_not_recorded_under_the_old_hash(asked, run, tmp_path, changed):
     model = tmp_path / "model"
     shutil.copytree(checkpoint.find_checkpoint(run), model)
-    job, cell = make_job(request(model), dataset, tmp_path)
-    if changed == "tasks":
-        job = dataclasses.replace(job, tasks_sha256="0" * 64)
-    else:
-        job = dataclasses.replace(job, checkpoint_sha256="0" * 64)
+    here = settled(asked(model, tmp_path))
+    name = {"tasks": "task_set", "model": "run"}[changed]
+    job = dataclasses.replace(here.job, inputs={**here.job.inputs, name: "0" * 64})
     with (
         cells.evaluation_workers(1) as pool,
         pytest.raises(MismatchError, match="changed since this evaluation was planned"),
     ):
-        cells.evaluate(job, cell, pool, pictures=0)
-    assert not (cell / "evaluation.json").exists()
+        cells.evaluate(here._replace(job=job), pool, pictures=0)
+    assert not (here.folder / "evaluation.json").exists()
 
 
-def test_a_method_without_a_name_is_refused(dataset, tmp_path):
+def test_a_method_without_a_name_is_refused(asked, tmp_path):
     with pytest.raises(UsageError, match="method ''"):
-        make_job(Request(run=None, protocol="paper", tasks=3, method=""), dataset, tmp_path)
+        settled(asked("random", tmp_path, method=""))
+    assert not (tmp_path / "tasks").exists()
 
 
-def test_a_closed_loop_evaluation_bears_its_looks_in_name_and_record(dataset, run, tmp_path):
-    closed = evaluate_run(request(run, look_every=1), dataset, tmp_path, workers=1, pictures=0)
+def test_a_closed_loop_evaluation_bears_its_looks_in_name_and_record(asked, run, tmp_path):
+    closed = asked(run, tmp_path, look_every=1).do()
     assert (closed.method, closed.look_every) == ("salt-look1", 1)
     cell = read_cell(tmp_path / "evaluations" / "two-room-salt-look1-paper-seed1")
     assert [plan.step for plan in cell.episodes[0].plans][:3] == [0, 5, 10]
-    job, folder = make_job(request(run, look_every=1), dataset, tmp_path)
-    with pytest.raises(MismatchError, match="look_every: 1 there, 2 here"):
-        cells.require_own_folder(dataclasses.replace(job, look_every=2), folder)
+    here = settled(asked(run, tmp_path, look_every=1))
+    with pytest.raises(MismatchError, match="look_every: expected 2, found 1"):
+        dataclasses.replace(here.job, look_every=2).require_own(here.folder)
 
 
-def test_a_job_written_before_there_were_looks_is_the_blind_job(dataset, run, tmp_path):
-    job, folder = make_job(request(run), dataset, tmp_path)
-    old = to_plain(job)
+def test_a_job_written_before_there_were_looks_is_the_blind_job(asked, run, tmp_path):
+    job, _, folder = settled(asked(run, tmp_path))
+    old = filed(job)
     del old["look_every"]
     durable.make_folder(folder)
     durable.write_json(folder / "job.json", old)
-    cells.require_own_folder(job, folder)
-    assert from_plain(Job, old, "job.json") == job
+    job.require_own(folder)
 
 
-def test_the_random_policy_takes_no_planner_and_no_history(dataset, tmp_path):
-    for options in ({"planner": FAST}, {"history_frames": 3}):
+def test_the_random_policy_takes_no_planner_and_no_history(asked, tmp_path):
+    for options in ({"planner": FAST}, {"history": 3}):
         with pytest.raises(UsageError, match="neither plans nor looks back"):
-            evaluate_run(Request(run=None, protocol="paper", tasks=3, **options), dataset, tmp_path / "results")
+            asked("random", tmp_path / "results", **options).do()
     assert not (tmp_path / "results").exists()
 
 
-def test_gauss_newton_is_refused_before_anything_is_written_where_it_cannot_plan(lewm_run, dataset, tmp_path):
-    asked = Request(run=lewm_run, protocol="paper", tasks=3, planner=GaussNewtonConfig())
+def test_gauss_newton_is_refused_before_anything_is_written_where_it_cannot_plan(lewm_run, asked, tmp_path):
     with pytest.raises(UsageError, match=r"needs a state-affine model \(salt\), and this is lewm"):
-        evaluate_run(asked, dataset, tmp_path / "results")
+        asked(lewm_run, tmp_path / "results", planner=GaussNewtonConfig()).do()
     assert not (tmp_path / "results").exists()
 
 
@@ -299,20 +337,20 @@ def test_gauss_newton_is_refused_before_anything_is_written_where_it_cannot_plan
         ({"split_seed": 1}, "its split of this dataset has seed 1 and fraction 0.1"),
     ],
 )
-def test_clean_refuses_a_run_that_saw_the_episodes(dataset, tmp_path, changes, held_out):
+def test_clean_refuses_a_run_that_saw_the_episodes(dataset, asked, tmp_path, changes, held_out):
     train = dataclasses.replace(TrainConfig(), **changes)
     path = write_run(tmp_path / "run", dataset.world, dataset.sha256, train)
-    asked = Request(run=path, protocol="clean", tasks=2)
+    clean = asked(path, tmp_path / "results", protocol="clean", tasks=2)
     with pytest.raises(MismatchError, match=f"{held_out}.*--held-out"):
-        make_job(asked, dataset, tmp_path / "results")
-    frozen, _ = make_job(Request(run=None, protocol="clean", tasks=2), dataset, tmp_path / "others")
+        settled(clean)
+    frozen = settled(asked("random", tmp_path / "others", protocol="clean", tasks=2)).job.task_set
     with pytest.raises(MismatchError, match=held_out):
-        make_job(Request(run=path), read_tasks(Path(frozen.tasks_file)), tmp_path / "results")
+        settled(Evaluate(str(path), task_set=frozen, out=tmp_path / "results"))
     assert not (tmp_path / "results").exists()
-    make_job(dataclasses.replace(asked, protocol="paper"), dataset, tmp_path / "results")  # which says so itself
+    settled(dataclasses.replace(clean, protocol="paper"))  # which says so itself
     other = dataclasses.replace(dataset.recipe.source, seed=99)
     elsewhere = write_run(tmp_path / "elsewhere", dataset.world, "a" * 64, train, other)
-    make_job(dataclasses.replace(asked, run=elsewhere), dataset, tmp_path / "results")
+    settled(dataclasses.replace(clean, run=str(elsewhere)))
 
 
 @pytest.mark.parametrize(
@@ -323,11 +361,11 @@ def test_clean_refuses_a_run_that_saw_the_episodes(dataset, tmp_path, changes, h
         (None, "nothing says which episodes it was trained on"),
     ],
 )
-def test_clean_refuses_the_same_episodes_under_another_hash(dataset, tmp_path, changed, message):
+def test_clean_refuses_the_same_episodes_under_another_hash(dataset, asked, tmp_path, changed, message):
     source = None if changed is None else dataclasses.replace(dataset.recipe.source, **changed)
     path = write_run(tmp_path / "run", dataset.world, "a" * 64, TrainConfig(), source)
     with pytest.raises(MismatchError, match=f"{message}.*--held-out"):
-        make_job(Request(run=path, protocol="clean", tasks=2), dataset, tmp_path / "results")
+        settled(asked(path, tmp_path / "results", protocol="clean", tasks=2))
 
 
 def write_run(path, world, dataset_sha256, train, source=None):
@@ -343,11 +381,11 @@ def write_run(path, world, dataset_sha256, train, source=None):
 def test_a_checkpoint_of_another_world_is_refused(run, dataset, tmp_path):
     from saltwm.jobs.collect import Collect
 
-    other = Collect("two-room", tmp_path / "data", 20, image_size=24, frame_every=5, workers=1).run()
+    other = Collect("two-room", tmp_path / "data", 20, image_size=24, frame_every=5, workers=1).do()
     with pytest.raises(MismatchError, match="image_size: expected 16, found 24"):
-        evaluate_run(request(run), other, tmp_path / "results")
+        evaluation_of(run, other, tmp_path / "results").do()
 
 
-def test_a_missing_run_says_how_to_make_one(dataset, tmp_path):
+def test_a_missing_run_says_how_to_make_one(asked, tmp_path):
     with pytest.raises(UsageError, match="saltwm train"):
-        evaluate_run(request(tmp_path / "nothing"), dataset, tmp_path / "results")
+        asked(tmp_path / "nothing", tmp_path / "results").do()

@@ -13,8 +13,8 @@ from saltwm.ground.config import CEMConfig
 from saltwm.ground.errors import DamagedError, MismatchError, UsageError
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.chunks import run_one
-from saltwm.jobs.evaluate import Request, evaluate_run, make_job
-from saltwm.jobs.suite import Suite, run_suite
+from saltwm.jobs.evaluate import Evaluate, settle
+from saltwm.jobs.suite import Suite
 
 FAST = CEMConfig(candidates=12, iterations=2, elites=4)
 
@@ -23,8 +23,8 @@ FAST = CEMConfig(candidates=12, iterations=2, elites=4)
 def chosen(dataset, run, tmp_path_factory):
     """Results of SALT and the random policy on tasks chosen from the dataset."""
     results = tmp_path_factory.mktemp("chosen")
-    suite = Suite((run,), ("paper",), seeds=(2,), planners=(FAST,), tasks=6)
-    run_suite(suite, [dataset], results, workers=1, pictures=0)
+    options = {"planners": (FAST,), "tasks": 6, "workers": 1, "pictures": 0}
+    Suite((run,), (dataset.path,), out=results, protocols=("paper",), seeds=(2,), **options).do()
     return results
 
 
@@ -38,7 +38,7 @@ def files(results, names=("episodes.jsonl", "actions.npy")):
 
 
 def test_a_suite_on_the_frozen_set_gives_the_same_bytes_and_freezes_the_same_set(chosen, tasks_file, run, tmp_path):
-    run_suite(Suite((run,), planners=(FAST,)), [read_frozen(tasks_file)], tmp_path, workers=1, pictures=0)
+    Suite((run,), task_sets=(tasks_file,), out=tmp_path, planners=(FAST,), workers=1, pictures=0).do()
     assert files(tmp_path) == files(chosen)
     assert (tmp_path / "tasks" / tasks_file.name).read_bytes() == tasks_file.read_bytes()
     assert read_plan(tmp_path) == read_plan(chosen)
@@ -73,7 +73,7 @@ def test_the_verbs_take_a_frozen_set_in_place_of_data(chosen, tasks_file, run, t
                 ["--protocol", "paper"],
                 ["--seed", "2"],
                 ["--tasks", "6"],
-                ["--variant", "len-1"],
+                ["--last-start"],
                 ["--hold", "1"],
             )
         ],
@@ -117,29 +117,39 @@ def test_edited_sets_and_sets_of_other_rules_are_refused(tasks_file, tmp_path):
         read_frozen(tmp_path / "nothing.json")
 
 
-def test_a_set_of_another_world_is_refused_and_one_of_imported_pictures_wants_its_data(tasks_file, run, tmp_path):
-    tasks = read_frozen(tasks_file)
-    larger = dataclasses.replace(tasks, world=dataclasses.replace(tasks.world, image_size=24))
+@pytest.fixture
+def elsewhere(tasks_file, tmp_path):
+    """Writes the task set as of another world."""
+
+    def freeze(**changes):
+        tasks = read_frozen(tasks_file)
+        changed = dataclasses.replace(tasks, world=dataclasses.replace(tasks.world, **changes))
+        durable.write_json(tmp_path / "elsewhere.json", {"sha256": changed.sha256, **to_plain(changed)})
+        return tmp_path / "elsewhere.json"
+
+    return freeze
+
+
+def test_a_set_of_another_world_is_refused_and_one_of_imported_pictures_wants_its_data(elsewhere, run, tmp_path):
+    larger, out = elsewhere(image_size=24), tmp_path / "out"
     with pytest.raises(MismatchError, match="image_size: expected 16, found 24"):
-        evaluate_run(Request(run=run), larger, tmp_path / "out")
+        Evaluate(str(run), task_set=larger, out=out).do()
     with pytest.raises(MismatchError, match="no task set given with --task-sets is of"):
-        run_suite(Suite((run,)), [larger], tmp_path / "out")
-    imported = dataclasses.replace(tasks, world=dataclasses.replace(tasks.world, renderer="imported"))
+        Suite((run,), task_sets=(larger,), out=out).do()
     with pytest.raises(UsageError, match="give that dataset with --data"):
-        make_job(Request(run=None), imported, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+        settle(Evaluate("random", task_set=elsewhere(renderer="imported")), out)
+    assert not out.exists()
 
 
-def test_records_come_from_the_renderer_that_the_tasks_name_and_a_look_says_which(tasks_file, tmp_path, capsys):
-    tasks = read_frozen(tasks_file)
-    elsewhere = dataclasses.replace(tasks, world=dataclasses.replace(tasks.world, renderer="egl"))
+def test_records_come_from_the_renderer_that_the_tasks_name_and_a_look_says_which(
+    tasks_file, elsewhere, tmp_path, capsys
+):
+    drawn_by_egl = Evaluate("random", task_set=elsewhere(renderer="egl"), out=tmp_path / "refused", workers=1)
     with pytest.raises(MismatchError, match=r"drawn with numpy here, .* with egl; set MUJOCO_GL=egl, or collect"):
-        evaluate_run(Request(run=None), elsewhere, tmp_path / "refused", workers=1)
-    job, _ = make_job(Request(run=None), elsewhere, tmp_path / "looked-at")
-    _, outcome = run_one(job, 0)
+        drawn_by_egl.do()
+    outcome = run_one(settle(drawn_by_egl, tmp_path / "looked-at"), 0)
     assert "pictures are drawn with numpy here" in capsys.readouterr().err
     assert outcome.record.task == 0
 
-    job, _ = make_job(Request(run=None), tasks, tmp_path / "at-home")
-    run_one(job, 0)
+    run_one(settle(Evaluate("random", task_set=tasks_file), tmp_path / "at-home"), 0)
     assert capsys.readouterr().err == ""

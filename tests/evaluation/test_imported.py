@@ -11,7 +11,7 @@ from saltwm.ground.errors import MismatchError
 from saltwm.interop.hdf5 import export_hdf5, import_hdf5
 from saltwm.jobs.chunks import surroundings
 from saltwm.jobs.collect import Collect
-from saltwm.jobs.evaluate import Request, evaluate_policy, make_job
+from saltwm.jobs.evaluate import Evaluate, evaluate_policy, settle
 from saltwm.planning.policy import Decision
 
 
@@ -32,7 +32,7 @@ class Watcher:
 def imported(tmp_path_factory):
     """Two-Room as another renderer drew it: its colours are ours, inverted."""
     folder = tmp_path_factory.mktemp("imported")
-    ours = Collect("two-room", folder / "ours", 6, image_size=16, workers=1, episodes_per_part=6).run()
+    ours = Collect("two-room", folder / "ours", 6, image_size=16, workers=1, episodes_per_part=6).do()
     export_hdf5(ours, folder / "file.h5")
     with h5py.File(folder / "file.h5", "r+") as file:
         file["pixels"][...] = 255 - file["pixels"][...]
@@ -40,8 +40,9 @@ def imported(tmp_path_factory):
 
 
 def test_starts_and_goals_are_the_files_own_frames(imported, tmp_path):
-    watcher, request = Watcher(), Request(run=None, protocol="paper", tasks=3)
-    evaluation = evaluate_policy(watcher, "watcher", imported, tmp_path, request, pictures=1)
+    watcher, options = Watcher(), {"protocol": "paper", "tasks": 3, "pictures": 1}
+    job = Evaluate("own", data=imported.path, method="watcher", out=tmp_path, **options)
+    evaluation = evaluate_policy(watcher, job)
     tasks = read_tasks(tmp_path / evaluation.tasks_file).tasks
     episodes = np.array([task.episode for task in tasks])
     starts = np.array([task.start_step for task in tasks])
@@ -50,7 +51,13 @@ def test_starts_and_goals_are_the_files_own_frames(imported, tmp_path):
 
 
 def test_another_dataset_than_the_tasks_own_is_refused(imported, dataset, tmp_path):
-    job, _ = make_job(Request(run=None, protocol="paper", tasks=3), imported, tmp_path)
-    elsewhere = dataclasses.replace(job, dataset=str(dataset.path))
+    job = settle(Evaluate("random", data=imported.path, protocol="paper", tasks=3), tmp_path).job
+    elsewhere = dataclasses.replace(job, data=dataset.path)
     with pytest.raises(MismatchError, match="not the dataset that the tasks"):
         surroundings(elsewhere, read_tasks(tmp_path / "tasks" / "two-room-paper-seed1.json"))
+
+
+def test_frozen_tasks_of_imported_pictures_are_shown_with_their_dataset(imported, tmp_path):
+    chosen = settle(Evaluate("random", data=imported.path, protocol="paper", tasks=3), tmp_path)
+    frozen = Evaluate("random", data=imported.path, task_set=chosen.job.task_set, out=tmp_path)
+    assert settle(frozen, tmp_path) == chosen._replace(job=dataclasses.replace(chosen.job, out=tmp_path))

@@ -18,7 +18,7 @@ from saltwm.evaluation.protocols import planner_named
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.interop import on_ray
 from saltwm.interop.on_ray import ChunkActor, RayWorkers
-from saltwm.jobs.suite import Suite, run_suite
+from saltwm.jobs.suite import Suite
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra ray is not installed")
 
@@ -122,7 +122,8 @@ def records(results):
 
 
 def test_a_killed_node_costs_a_retry_and_changes_no_byte(cluster, dataset, tmp_path):
-    run_suite(Suite((), ("paper",), seeds=(1, 2), tasks=50), [dataset], tmp_path / "local", workers=1, pictures=0)
+    local = {"out": tmp_path / "local", "workers": 1, "pictures": 0, "protocols": ("paper",)}
+    Suite((), (dataset.path,), seeds=(1, 2), tasks=50, **local).do()
     process = suite_on(cluster, dataset, tmp_path / "ray", "--seeds", "1", "2", "--tasks", "50", "--pictures", "0")
     while not cluster.second_works():
         assert process.poll() is None, process.communicate()
@@ -139,8 +140,8 @@ def test_a_killed_node_costs_a_retry_and_changes_no_byte(cluster, dataset, tmp_p
 def test_a_checkpoint_travels_to_a_node_and_a_model_plans_there_as_here(cluster, dataset, run, tmp_path):
     words = ("--planners", "gauss-newton", "--tasks", "6", "--no-random", "--workers", "1", "--pictures", "0")
     process = suite_on(cluster, dataset, tmp_path / "ray", str(run), *words)
-    suite = Suite((run,), ("paper",), planners=(planner_named("gauss-newton"),), tasks=6, random=False)
-    run_suite(suite, [dataset], tmp_path / "local", workers=1, pictures=0)
+    local = {"out": tmp_path / "local", "workers": 1, "pictures": 0, "protocols": ("paper",)}
+    Suite((run,), (dataset.path,), planners=(planner_named("gauss-newton"),), tasks=6, no_random=True, **local).do()
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert len(records(tmp_path / "ray")) == 3
@@ -180,4 +181,4 @@ def test_a_node_with_other_software_is_refused_by_name():
 def test_an_error_on_a_node_comes_back_as_its_kind_and_its_line(monkeypatch):
     monkeypatch.setattr(os, "environ", dict(os.environ))  # an actor's process is its own
     answer = ChunkActor().run({"method": "random"}, {}, 0)
-    assert answer == {"error": "DamagedError", "message": "the job: tasks_file is missing"}
+    assert answer == {"error": "DamagedError", "message": "the job: run is missing"}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from saltwm.disk.records import read_cell, read_tasks
-from saltwm.evaluation.protocols import PROTOCOLS, planner_named, protocol_for
+from saltwm.evaluation.protocols import PROTOCOLS, planner_named, planner_text, protocol_for
 from saltwm.evaluation.tasks import choose_tasks
 from saltwm.ground.config import CEMConfig, GaussNewtonConfig
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.evaluate import Request, evaluate_policy, make_job
+from saltwm.jobs.evaluate import Evaluate, evaluate_policy, settle
 from saltwm.planning.policy import RandomPolicy
 
 
@@ -54,10 +54,10 @@ def test_long_plans_are_executed_to_their_end_within_the_budget(dataset, tmp_pat
     """The long protocol with goals 40 steps on, because the episodes here are short."""
     short = dataclasses.replace(PROTOCOLS["long"], goal_offset_steps=40, budget_steps=120)
     monkeypatch.setitem(PROTOCOLS, "long", short)
-    request = Request(run=None, protocol="long", tasks=3, horizon_blocks=horizon)
+    job = Evaluate("own", data=dataset.path, protocol="long", tasks=3, horizon=horizon, method="slow", out=tmp_path)
     policy = RandomPolicy([0, 0], [1e-3, 1e-3], steps=5 * horizon)
-    evaluation = evaluate_policy(policy, "slow", dataset, tmp_path, request, pictures=0)
-    _, cell = make_job(request, dataset, tmp_path, "slow")
+    evaluation = evaluate_policy(policy, dataclasses.replace(job, pictures=0))
+    cell = settle(job, tmp_path).folder
     assert (evaluation.protocol, evaluation.horizon_blocks) == ("long", horizon)
     assert cell.name == "two-room-slow-long-seed1" + ("" if horizon == 10 else f"-h{horizon}")
     tasks = read_tasks(tmp_path / evaluation.tasks_file).tasks
@@ -70,11 +70,10 @@ def test_long_plans_are_executed_to_their_end_within_the_budget(dataset, tmp_pat
 
 
 def test_horizons_share_their_tasks(dataset, tmp_path):
-    jobs = [
-        make_job(Request(run=None, protocol="paper", tasks=3, horizon_blocks=h), dataset, tmp_path) for h in (None, 7)
-    ]
-    assert len({job.tasks_sha256 for job, _ in jobs}) == 1
-    assert len({cell for _, cell in jobs}) == 2
+    jobs = [Evaluate("random", data=dataset.path, protocol="paper", tasks=3, horizon=h) for h in (None, 7)]
+    settled = [settle(job, tmp_path) for job in jobs]
+    assert len({one.tasks.sha256 for one in settled}) == 1
+    assert len({one.folder for one in settled}) == 2
 
 
 def test_planners_are_named():
@@ -84,10 +83,19 @@ def test_planners_are_named():
         planner_named("mpi")
 
 
-def test_only_gauss_newton_takes_a_mu_and_only_a_sound_one():
-    assert planner_named("gauss-newton", 0.2) == GaussNewtonConfig(mu=0.2)
-    with pytest.raises(UsageError, match="mu is a setting of gauss-newton"):
-        planner_named("cem", 0.2)
-    for bad in (-0.1, float("inf"), float("nan")):
-        with pytest.raises(UsageError, match="mu must be a finite number"):
-            planner_named("gauss-newton", bad)
+@pytest.mark.parametrize("text", ["cem", "cem,candidates=100,elites=10", "gauss-newton,mu=0.05", "icem,noise_beta=0.0"])
+def test_a_planner_is_a_text_and_back(text):
+    assert planner_text(planner_named(text)) == text
+
+
+def test_only_settings_that_the_planner_has_are_taken_and_only_sound_ones():
+    assert planner_named("gauss-newton,mu=0.1") == GaussNewtonConfig(mu=0.1)
+    with pytest.raises(UsageError, match="unknown setting of cem 'mu'"):
+        planner_named("cem,mu=0.1")
+    for bad in ("-0.1", "inf", "nan"):
+        with pytest.raises(UsageError, match="mu must be a finite number of at least 0"):
+            planner_named(f"gauss-newton,mu={bad}")
+    with pytest.raises(UsageError, match="candidates must be a finite number of at least 1, found 0"):
+        planner_named("cem,candidates=0")
+    with pytest.raises(UsageError, match="candidates must be a number, found 'many'"):
+        planner_named("cem,candidates=many")

@@ -17,7 +17,7 @@ from saltwm.disk import checkpoint, durable
 from saltwm.disk.durable import read_config, write_config
 from saltwm.ground.config import ImitationConfig, MapConfig, PriorConfig
 from saltwm.ground.errors import DamagedError, LockedError, MismatchError, Stopped, UsageError
-from saltwm.jobs.evaluate import Request, evaluate_run
+from saltwm.jobs.evaluate import Evaluate
 from saltwm.jobs.prior_learner import learn_prior
 from saltwm.jobs.ship import ship
 from saltwm.planning import prior_files
@@ -173,9 +173,9 @@ def test_data_that_the_model_was_not_trained_on_are_refused(bare, dataset, tmp_p
 def test_without_a_prior_the_command_that_makes_one_is_named(bare, dataset, tmp_path):
     with pytest.raises(UsageError, match=r"saltwm prior .*run.* --data"):
         load_prior(bare)
-    request = Request(run=bare, tasks=2, planner=MapConfig())
+    job = Evaluate(str(bare), data=dataset.path, tasks=2, planner=MapConfig(), out=tmp_path / "results", workers=1)
     with pytest.raises(UsageError, match="saltwm prior"):
-        evaluate_run(request, dataset, tmp_path / "results", workers=1)
+        job.do()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -338,8 +338,8 @@ def test_what_another_job_left_in_the_work_folder_is_not_gone_on_with(learnt, ba
 
 @pytest.mark.parametrize("planner", [MapConfig(), ImitationConfig()], ids=lambda planner: planner.kind)
 def test_an_evaluation_names_the_prior_it_used(learnt, dataset, tmp_path, planner):
-    request = Request(run=learnt, tasks=2, planner=planner)
-    evaluation = evaluate_run(request, dataset, tmp_path / "results", workers=1, pictures=0)
+    options = {"tasks": 2, "workers": 1, "pictures": 0, "out": tmp_path / "results"}
+    evaluation = Evaluate(str(learnt), data=dataset.path, planner=planner, **options).do()
     assert evaluation.method == f"salt-{planner.kind}"
     assert evaluation.prior_sha256 == durable.sha256(learnt / "prior" / "manifest.json")
 

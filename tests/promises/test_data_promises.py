@@ -25,7 +25,7 @@ from saltwm.ground.errors import SaltError
 if __name__ == "__main__":
     try:
         path, episodes, per_part, name = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-        Collect(name, path, episodes, image_size=16, frame_every=5, episodes_per_part=per_part, workers=2).run()
+        Collect(name, path, episodes, image_size=16, frame_every=5, episodes_per_part=per_part, workers=2).do()
     except SaltError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
@@ -94,7 +94,7 @@ def test_p04_a_killed_collection_ends_with_the_same_bytes_as_an_undisturbed_one(
     per_part = 4 if episodes > 10 else 2
     kill_often(program, tmp_path / "killed", episodes, per_part, kills, name, seconds)
     options = {"image_size": 16, "frame_every": 5, "episodes_per_part": per_part, "workers": 1}
-    calm = Collect(name, tmp_path / "calm", episodes, **options).run()
+    calm = Collect(name, tmp_path / "calm", episodes, **options).do()
     assert content(tmp_path / "killed") == content(calm.path)
     assert len(Dataset.open(tmp_path / "killed")) == episodes
 
@@ -110,7 +110,7 @@ def test_a_stopped_collection_says_how_to_go_on_and_leaves_nobody_behind(tmp_pat
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 128 + number
-    assert "Go on with: saltwm collect two-room --episodes 4000" in err
+    assert "Go on with: saltwm collect two-room --out" in err
     assert "Traceback" not in err
     assert not wait_until_gone(process.pid)
     assert not list(path.glob(".tmp-*"))
@@ -135,7 +135,7 @@ def test_a_dead_worker_is_an_error_that_says_so(tmp_path, program):
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
     path = tmp_path_factory.mktemp("sound") / "data"
-    return Collect("two-room", path, 6, image_size=16, episodes_per_part=2, workers=1).run()
+    return Collect("two-room", path, 6, image_size=16, episodes_per_part=2, workers=1).do()
 
 
 def files_of(path):

@@ -24,7 +24,7 @@ def originals(tmp_path_factory):
     """A run and a dataset to alter copies of."""
     folder = tmp_path_factory.mktemp("originals")
     write_run(folder / "run")
-    Collect("two-room", folder / "data", 2, image_size=28, workers=1).run()
+    Collect("two-room", folder / "data", 2, image_size=28, workers=1).do()
     return folder
 
 
