@@ -244,7 +244,7 @@ def test_another_run_in_the_same_directory_is_refused_and_each_differing_field_n
     other = dataclasses.replace(other, run=dataclasses.replace(other.run, objective=ObjectiveConfig("one-step")))
     with pytest.raises(MismatchError) as error:
         checkpoint.start_run(tmp_path, other)
-    for part in ("latent_dim", "objective", "image_size", "dataset: expected bbbbbbbbbbbb, found aaaaaaaaaaaa"):
+    for part in ("latent_dim", "objective", "image_size", "dataset_sha256: expected bbbbbbbbbbbb, found aaaaaaaaaaaa"):
         assert part in str(error.value)
     assert checkpoint.read_run(tmp_path) == run_info()
 

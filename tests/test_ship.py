@@ -11,7 +11,6 @@ from small_runs import run_info, write_run
 
 import saltwm
 from saltwm.cli.printing import spell
-from saltwm.cli.shipping import spelled_training
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import RunInfo
 from saltwm.disk.durable import read_config, write_config
@@ -21,6 +20,7 @@ from saltwm.interop.weights.public import export_weights
 from saltwm.jobs.card import card_text, measured, write_card
 from saltwm.jobs.presets import run_config
 from saltwm.jobs.ship import read_shipment, ship
+from saltwm.jobs.train import Train
 from saltwm.planning.policy import View
 from saltwm.train import train
 
@@ -338,20 +338,18 @@ CHANGES = (
 def test_the_training_command_on_a_card_gives_the_config_of_the_run(model, changes, monkeypatch, tmp_path):
     import tyro
 
-    from saltwm.cli.learning import Train
-
     config = run_config("cpu", model)
     for room, values in changes.items():
         config = dataclasses.replace(config, **{room: dataclasses.replace(getattr(config, room), **values)})
-    command = spell(spelled_training(config, tmp_path, tmp_path / "run"))
+    command = spell(Train.of(config, tmp_path, tmp_path / "run"))
     assert tyro.cli(Train, args=command.split()[2:]).config() == config
 
 
 def test_a_config_that_no_command_gives_is_not_spelled(tiny, tmp_path):
-    assert spelled_training(tiny, tmp_path, tmp_path) is None
+    assert Train.of(tiny, tmp_path, tmp_path) is None
     config = run_config("cpu")
     odd = dataclasses.replace(config, model=dataclasses.replace(config.model, smoothed_dim=3))
-    assert spelled_training(odd, tmp_path, tmp_path) is None
+    assert Train.of(odd, tmp_path, tmp_path) is None
 
 
 def test_a_checkpoint_that_was_not_shipped_has_no_card(run):

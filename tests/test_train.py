@@ -18,7 +18,6 @@ from rich.console import Console
 from trainers import result_bytes
 
 from saltwm.cli import main
-from saltwm.cli.learning import Train
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.journal import Journal
 from saltwm.ground.config import CEMConfig, EncoderConfig, RunConfig
@@ -27,6 +26,7 @@ from saltwm.ground.rng import torch_stream
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.diagnose import training_seconds
 from saltwm.jobs.presets import PRESETS, run_config
+from saltwm.jobs.train import Train
 from saltwm.monitors import validate
 from saltwm.objective import training_loss
 from saltwm.planning.cem import cem
@@ -201,7 +201,7 @@ def test_nothing_held_out_is_refused_before_anything_is_written(tiny, dataset, t
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("options", [{"modes": 0}, {"spectral": False}])
+@pytest.mark.parametrize("options", [{"modes": 0}, {"free_a0": True}])
 def test_options_of_salt_are_refused_for_lewm(dataset, tmp_path, options):
     with pytest.raises(UsageError, match="leave them out for --model lewm"):
         Train(dataset.path, tmp_path / "run", model="lewm", **options).config()
@@ -470,7 +470,7 @@ VARIANTS = {
     "lewm, rollout": {"model": "lewm", "objective": "rollout"},
     "lewm, one-step": {"model": "lewm"},
     "no modes": {"modes": 0},
-    "no spectral constraint": {"spectral": False},
+    "no spectral constraint": {"free_a0": True},
     "no SIGReg": {"lambda_": 0.0},
     "a smaller latent": {"latent_dim": 8},
     "many starts": {"starts": 3},

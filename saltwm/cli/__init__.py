@@ -15,7 +15,6 @@ import tyro
 
 from saltwm.cli.acting import Anatomy, Decode, Diagnose, Report
 from saltwm.cli.bench import Bench
-from saltwm.cli.learning import Info, Train, Watch
 from saltwm.cli.printing import say, say_error
 from saltwm.cli.results import Results
 from saltwm.cli.shipping import Card, Demo, Ship
@@ -29,6 +28,7 @@ from saltwm.jobs.data import Data
 from saltwm.jobs.evaluate import Evaluate, Play
 from saltwm.jobs.prior import Prior
 from saltwm.jobs.suite import Suite
+from saltwm.jobs.train import Info, Train, Watch
 
 Verb = (
     Annotated[Collect, tyro.conf.subcommand("collect")]
@@ -94,6 +94,7 @@ def parse(arguments: list[str] | None = None) -> Any:
 _OLD_VARIANT = {"--variant len-1": "", "--variant len": "--last-start"}
 OLD_WORDS = {
     "collect": {"--variant paper": "--physics benchmark", "--variant": "--physics"},
+    "train": {"--preset paper": "--preset full-size", "--no-spectral": "--free-a0"},
     "evaluate": _OLD_VARIANT,
     "play": _OLD_VARIANT,
 }

@@ -2,19 +2,18 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from saltwm.cli.learning import Train
 from saltwm.cli.printing import Maybe, command_line, next_command, say, show, spell
-from saltwm.ground.config import ModelName, RunConfig, WorldSpec
+from saltwm.ground.config import ModelName, WorldSpec
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import made
+from saltwm.jobs.train import Train
 
 if TYPE_CHECKING:
     from saltwm.disk.records import Cell
@@ -236,7 +235,7 @@ def _making(checkpoint: Path) -> list[str]:
     environment = info.world.environment
     data, run = Path("data") / environment, Path("runs") / checkpoint.name
     held_out = checkpoint.parent / f"{environment}-data"
-    learnt = spelled_training(info.run, data, run)
+    learnt = Train.of(info.run, data, run)
     return [
         *([spell(made(shipment.data, data))] if shipment.data else []),
         spell(learnt) if learnt else "# trained with values that no option of saltwm train has; see checkpoint.json",
@@ -257,41 +256,3 @@ def _named(cell: "Cell", checkpoint: Path) -> "Cell":
         return cell
     shipped = str(SHIPPED / checkpoint.name)
     return dataclasses.replace(cell, evaluation=dataclasses.replace(cell.evaluation, checkpoint=shipped))
-
-
-_OPTIONS: dict[str, Callable[[RunConfig], Any]] = {
-    "steps": lambda c: c.train.steps,
-    "epochs": lambda c: c.train.epochs,
-    "batch_size": lambda c: c.train.batch_size,
-    "learning_rate": lambda c: c.train.learning_rate,
-    "lambda_": lambda c: c.objective.sigreg_weight,
-    "projections": lambda c: c.objective.sigreg_projections,
-    "starts": lambda c: c.objective.starts,
-    "channels": lambda c: c.model.encoder.channels,
-    "latent_dim": lambda c: c.model.latent_dim,
-    "modes": lambda c: c.model.affine.modes,
-    "spectral": lambda c: c.model.affine.spectral,
-    "memory": lambda c: c.model.affine.memory,
-    "seed": lambda c: c.train.seed,
-    "split": lambda c: c.train.split,
-    "precision": lambda c: c.train.precision,
-    "validate_every": lambda c: c.train.validate_every,
-    "save_every": lambda c: c.train.save_every,
-    "keep": lambda c: c.train.keep,
-}
-"""Where the value of each option of `saltwm train` is in a config."""
-
-
-def spelled_training(config: RunConfig, dataset: Path, out: Path) -> Train | None:
-    """The `train` command that gives this config; None if no command does."""
-    from saltwm.jobs.presets import PRESETS, run_config
-
-    if config.preset not in PRESETS:
-        return None
-    preset: Any = config.preset
-    model, objective = config.model.model, config.objective.objective
-    base = run_config(preset, model, objective)
-    changes = {name: value(config) for name, value in _OPTIONS.items() if value(config) != value(base)}
-    own = run_config(preset, model).objective.objective
-    verb = Train(dataset, out, preset, model, None if objective == own else objective, **changes)
-    return verb if verb.config() == config else None

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import tyro
 
 from saltwm.cli.acting import Anatomy, Decode, Diagnose, Report
-from saltwm.cli.learning import Train
 from saltwm.cli.printing import announce, next_command, print_results, say, spell
 from saltwm.cli.results import Results
 from saltwm.cli.telling import perform
@@ -23,6 +22,7 @@ from saltwm.ground.config import ModelName
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.suite import DEFAULT_PROTOCOLS, DEFAULT_SEEDS, Suite
+from saltwm.jobs.train import Train
 
 PICTURES = 3
 """Episodes filmed per evaluation: a row of the report."""

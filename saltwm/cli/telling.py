@@ -4,9 +4,11 @@ import dataclasses
 import functools
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.cli.printing import RESULTS, announce, next_command, readable, results_table, say, show
+from saltwm.ground.config import ProtocolName
 from saltwm.ground.errors import SaltError
 from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
@@ -15,12 +17,14 @@ from saltwm.jobs.evaluate import Evaluate, Play, Played
 from saltwm.jobs.job import Job, command_line, spell
 from saltwm.jobs.prior import Prior
 from saltwm.jobs.suite import Suite
+from saltwm.jobs.train import Info, Train, Watch
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
     from saltwm.disk.records import Evaluation
     from saltwm.jobs.inspection import DatasetStats
     from saltwm.jobs.prior_learner import PriorResult
+    from saltwm.train import TrainResult
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ def perform(job: Any) -> None:
         job.run()
 
 
-def _print(result: Told, as_json: bool) -> None:
+def _print(result: Told | None, as_json: bool) -> None:
+    if result is None:
+        return
     if as_json:
         print(json.dumps(result.told if result.plain is None else result.plain))
     elif isinstance(result.told, dict):
@@ -77,7 +83,7 @@ def advice(error: SaltError) -> str:
 
 
 @functools.singledispatch
-def tell(job: Job, result: Any) -> Told:
+def tell(job: Job, result: Any) -> Told | None:
     """What is printed of a job's result; without a function of its own, the fields of the result."""
     return Told(dataclasses.asdict(result))
 
@@ -89,9 +95,9 @@ def tell(job: Job, result: Any) -> Told:
 def _collected(job: Collect, dataset: "Dataset") -> Told:
     run = f"runs/{job.environment}-salt"
     if job.held_out:
-        then = command_line("saltwm", "evaluate", run, "--data", job.out, "--protocol", "clean", "--out", RESULTS)
+        then = spell(Evaluate(run, job.out, protocol="clean", out=RESULTS))
     else:
-        then = command_line("saltwm", "train", job.out, "--preset", "quick", "--out", run)
+        then = spell(Train(job.out, Path(run), "quick"))
     actions = int(dataset.lengths.sum())
     return Told(
         {"dataset": str(job.out), "episodes": len(dataset.lengths), "actions": actions, "sha256": dataset.sha256}, then
@@ -138,6 +144,31 @@ def _measured(job: DataStats, found: "DatasetStats") -> Told:
 
 
 # --- learning --------------------------------------------------------------------------------------------------------
+
+
+@tell.register(Train)
+def _trained(job: Train, result: "TrainResult | None") -> Told | None:
+    if result is None:
+        return None
+    plain = dataclasses.asdict(result)
+    words = plain
+    if not result.frames_per_second:
+        words = {name: plain[name] for name in ("run", "checkpoint", "step", "metrics")}
+        words["nothing_to_do"] = "all steps were done before"
+    protocol: ProtocolName = (
+        "clean" if job.config().train.split == "episode" else "paper"
+    )  # no episode is left unseen by windows
+    return Told(words, spell(Evaluate(str(job.out), job.dataset, protocol=protocol, out=RESULTS)), plain)
+
+
+@tell.register(Info)
+def _described(job: Info, card: dict[str, Any]) -> Told:
+    return Told(card)
+
+
+@tell.register(Watch)
+def _watched(job: Watch, result: None) -> None:
+    return None
 
 
 @tell.register(Prior)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.disk import durable
+from saltwm.disk.claim import claim
 from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.layout import Source
 from saltwm.ground.config import ModelConfig, RunConfig, WorldSpec
@@ -30,6 +31,7 @@ from saltwm.ground.errors import (
     UsageError,
     not_a_run,
 )
+from saltwm.ground.identity import Memo
 from saltwm.ground.strict_json import LATER, differing_fields
 from saltwm.model.traits import TRANSITIONS, traits_of
 
@@ -60,11 +62,11 @@ class RunInfo:
     format: int
     run: RunConfig
     world: WorldSpec
-    dataset: str
-    """Path of the dataset as it was given; only a memory aid."""
+    dataset: Memo[str]
+    """Path of the dataset as it was given."""
     dataset_sha256: str
-    total_steps: int
-    versions: dict[str, str]
+    total_steps: Memo[int]
+    versions: Memo[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -98,25 +100,9 @@ def directory_name(step: int) -> str:
 def start_run(path: Path, info: RunInfo) -> None:
     """Create the run directory, or check that it is the same run; MismatchError names each differing field."""
     if (path / INFO_FILE).exists():
-        raise UsageError(f"{path}: holds a checkpoint, and nothing to go on training from; choose another --out")
+        raise UsageError(f"{path}: holds a checkpoint, and nothing to go on training from; choose another folder")
     durable.make_folder(path / "checkpoints")
-    file = path / RUN_FILE
-    if not file.exists():
-        write_config(file, info)
-        return
-    found = read_run(path)
-    different = [
-        *differing_fields(info.run.model, found.run.model),
-        *differing_fields(info.run.objective, found.run.objective),
-        *differing_fields(info.run.train, found.run.train),
-        *differing_fields(info.world, found.world),
-    ]
-    if info.dataset_sha256 != found.dataset_sha256:
-        different.append(f"dataset: expected {info.dataset_sha256[:12]}, found {found.dataset_sha256[:12]}")
-    if different:
-        raise MismatchError(
-            f"{path} holds another run ({'; '.join(different)}); choose another --out or repeat its options"
-        )
+    claim(path / RUN_FILE, info, lambda file: read_run(file.parent))
 
 
 def save(

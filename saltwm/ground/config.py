@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from saltwm.ground.identity import Memo
 from saltwm.ground.strict_json import LATER
 
 ModelName = str  # a word of model/traits.py, which this ring does not see
@@ -175,8 +176,8 @@ class TrainConfig:
 class RunConfig:
     """Everything that decides a training run besides the data."""
 
-    preset: str = "paper"
-    """The preset that the values started from."""
+    preset: Memo[str] = "paper"
+    """The preset that the values started from; they decide, not its name."""
     model: ModelConfig = field(default_factory=ModelConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

@@ -10,8 +10,9 @@ from saltwm.ground.errors import UsageError
 from saltwm.jobs.data import maker
 from saltwm.jobs.evaluate import Evaluate
 from saltwm.jobs.job import Aside, Job, Maybe, Positional
+from saltwm.jobs.train import Train
 
-READERS: tuple[Callable[[Path], Any], ...] = (maker, Evaluate.found_in)
+READERS: tuple[Callable[[Path], Any], ...] = (maker, Train.found_in, Evaluate.found_in)
 """Each reads the job of one kind of folder; None where it is not of that kind."""
 
 

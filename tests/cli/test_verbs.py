@@ -112,7 +112,7 @@ def test_help_names_what_is_wanted_and_never_the_word_none():
     assert "DATASET" in asked
     assert "None" not in asked
     assert "--no-json" not in asked
-    assert "--no-spectral" in asked
+    assert "--free-a0" in asked
 
 
 def test_statistics_of_a_dataset_say_what_their_numbers_are(story, tmp_path):

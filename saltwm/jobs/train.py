@@ -1,0 +1,224 @@
+"""Train: a preset with a few of its values changed, on a dataset; and looking at a run."""
+# ruff: noqa: RUF009 (`setting` makes a field, as dataclasses.field does)
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+import tyro
+
+from saltwm.ground.config import ModelName, ObjectiveName, PrecisionName, RunConfig
+from saltwm.ground.errors import UsageError
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Memo, Positional
+from saltwm.jobs.presets import run_config
+from saltwm.model.traits import traits_of
+
+if TYPE_CHECKING:
+    from saltwm.train import TrainResult
+
+PresetWord = Literal["full-size", "cpu", "quick"]
+IN_FILES: dict[PresetWord, str] = {"full-size": "paper", "cpu": "cpu", "quick": "quick"}
+"""Each preset by the name that configs have for it."""
+
+
+def setting(place: str) -> Any:
+    """An option that changes one value of the preset: `train.steps` is the steps of its TrainConfig."""
+    return dataclasses.field(default=None, metadata={"setting": place})
+
+
+@dataclass(frozen=True)
+class Train(Job):
+    """Train a world model on a dataset; a stopped or killed run goes on and ends the same."""
+
+    VERB = "train"
+
+    dataset: Positional[Memo[Path]]
+    """Dataset directory."""
+    out: Aside[Path]
+    """Run directory."""
+    preset: PresetWord = "cpu"
+    """Where all values start from; full-size: the paper's."""
+    model: ModelName = "salt"
+    """salt: state-affine transition; lewm: transformer predictor."""
+    objective: Maybe[ObjectiveName] = None
+    """Default: rollout for salt, one-step for lewm."""
+    steps: Maybe[int] = setting("train.steps")
+    """Optimiser steps instead of the preset's."""
+    epochs: Maybe[float] = setting("train.epochs")
+    """Passes over the data instead of the preset's."""
+    batch_size: Maybe[int] = setting("train.batch_size")
+    """Windows per step, over all devices together."""
+    learning_rate: Maybe[float] = setting("train.learning_rate")
+    """Largest learning rate."""
+    lambda_: Annotated[Maybe[float], tyro.conf.arg(name="lambda")] = setting("objective.sigreg_weight")
+    """SIGReg weight."""
+    projections: Maybe[int] = setting("objective.sigreg_projections")
+    """SIGReg's random directions per step."""
+    starts: Maybe[int] = setting("objective.starts")
+    """Rollouts per window, from its first frame and the next ones; every frame is encoded once."""
+    channels: Maybe[tuple[int, ...]] = setting("model.encoder.channels")
+    """Output channels of the encoder's strided convolutions."""
+    latent_dim: Maybe[int] = setting("model.latent_dim")
+    """d, the size of the latent."""
+    modes: Maybe[int] = setting("model.affine.modes")
+    """R, modulation matrices; 0 is the ablation of App. F.1."""
+    free_a0: bool = False
+    """Leave A0 unconstrained: the ablation of App. C.4."""
+    memory: bool = False
+    """SALT affine in the last two latents and the action between them, which show motion; needs --starts 2 or more."""
+    seed: Maybe[int] = setting("train.seed")
+    """Seed of weights, batches and projections."""
+    split: Maybe[Literal["episode", "window"]] = setting("train.split")
+    """Hold out whole episodes, or windows as the paper."""
+    precision: Maybe[PrecisionName] = setting("train.precision")
+    """Of weights and products; bf16-mixed lowers products alone."""
+    validate_every: Maybe[int] = setting("train.validate_every")
+    """Steps between two measurements."""
+    save_every: Maybe[int] = setting("train.save_every")
+    """Steps between two checkpoints."""
+    keep: Maybe[int] = setting("train.keep")
+    """Newest checkpoints to keep; the best is kept besides."""
+    accelerator: Aside[str] = "auto"
+    """Fabric accelerator: auto, cpu, gpu, mps, ..."""
+    devices: Aside[Maybe[int]] = None
+    """Processes per node, one device each; default: 1, or what torchrun or Slurm started."""
+    strategy: Aside[Literal["auto", "ddp"]] = "auto"
+    """ddp: data-parallel training; auto: ddp when there is more than one device."""
+    num_nodes: Aside[int] = 1
+    """Nodes."""
+    timeout: Aside[float] = 600.0
+    """Seconds that processes wait for one another before the run ends."""
+    log: Aside[tuple[Literal["tensorboard", "wandb"], ...]] = ()
+    """Also log there; metrics.jsonl and timing.jsonl are always written."""
+    verify: Aside[Literal["full", "sizes"]] = "full"
+    """Check every hash of the dataset first, or only the files' sizes."""
+    json: AsJson = False
+
+    def do(self) -> "TrainResult | None":
+        """Train to the end; None in the processes that only compute."""
+        from saltwm.disk.dataset import Dataset
+        from saltwm.processes.launch import Devices, is_main_process
+        from saltwm.train import train
+
+        dataset = Dataset.open(self.dataset, verify=self.verify)
+        devices = Devices(self.accelerator, self.devices, self.strategy, self.num_nodes, self.timeout)
+        result = train(self.config(), dataset, self.out, devices, self.log)
+        return result if is_main_process() else None
+
+    def config(self) -> RunConfig:
+        """The preset with this command's options."""
+        if not traits_of(self.model).has_matrix and (self.modes is not None or self.free_a0 or self.memory):
+            options = "--modes, --free-a0 and --memory"
+            raise UsageError(f"{options} are about SALT's transition; leave them out for --model {self.model}")
+        if self.epochs is not None and self.steps is not None:
+            raise UsageError(f"--steps {self.steps} and --epochs {self.epochs} both say how long; give one")
+        config = run_config(IN_FILES[self.preset], self.model, self.objective)
+        changes = {place: getattr(self, name) for name, place in _SETTINGS.items() if getattr(self, name) is not None}
+        changes |= {"train.steps": None} if self.epochs is not None else {}
+        changes |= {"model.affine.spectral": False} if self.free_a0 else {}
+        changes |= {"model.affine.memory": True} if self.memory else {}
+        for place, value in changes.items():
+            config = _changed(config, place.split("."), value)
+        return config
+
+    @classmethod
+    def of(cls, config: RunConfig, dataset: Path, out: Path) -> Self | None:
+        """The job that gives this config; None if no options do."""
+        word = next((word for word, name in IN_FILES.items() if name == config.preset), None)
+        if word is None:
+            return None
+        model, objective = config.model.model, config.objective.objective
+        base = run_config(config.preset, model, objective)
+        changes = {name: _value(config, place) for name, place in _SETTINGS.items()}
+        changes = {name: value for name, value in changes.items() if value != _value(base, _SETTINGS[name])}
+        job = cls(
+            dataset,
+            out,
+            word,
+            model,
+            None if objective == traits_of(model).objective else objective,
+            free_a0=not config.model.affine.spectral,
+            memory=config.model.affine.memory,
+            **changes,
+        )
+        return job if job.config() == config else None
+
+    @classmethod
+    def found_in(cls, folder: Path) -> Self | None:
+        """The job of a run; None if the folder is none."""
+        if not (folder / "run.json").exists():
+            return None
+        from saltwm.disk.checkpoint import read_run
+
+        info = read_run(folder)
+        job = cls.of(info.run, Path(info.dataset), folder)
+        if job is None:
+            raise UsageError(f"{folder}: trained from Python, with values that no option of saltwm train has")
+        return job
+
+
+_SETTINGS = {f.name: f.metadata["setting"] for f in dataclasses.fields(Train) if "setting" in f.metadata}
+"""Option -> the place of its value in a config."""
+
+
+def _value(config: Any, place: str) -> Any:
+    for name in place.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def _changed(config: Any, place: list[str], value: Any) -> Any:
+    """The config with another value at a place in it."""
+    inner = value if len(place) == 1 else _changed(getattr(config, place[0]), place[1:], value)
+    return dataclasses.replace(config, **{place[0]: inner})
+
+
+@dataclass(frozen=True)
+class Info(Job):
+    """Show a model card: what a run or checkpoint is, what it was trained on, how it did."""
+
+    VERB = "info"
+
+    run: Positional[Path]
+    """Run or checkpoint directory."""
+    json: AsJson = False
+
+    def do(self) -> dict[str, Any]:
+        """The card."""
+        from saltwm.disk.checkpoint import card
+
+        return card(self.run)
+
+
+@dataclass(frozen=True)
+class Watch(Job):
+    """Draw a run's curves in the terminal while it trains; ends with it or with Ctrl-C, which stops no training."""
+
+    VERB = "watch"
+
+    run: Positional[Path]
+    """Run directory."""
+    once: bool = False
+    """Draw what there is now and end."""
+    picture: Maybe[Path] = None
+    """Save the curves as a PNG instead."""
+
+    def do(self) -> None:
+        """Draw."""
+        import contextlib
+
+        from rich.console import Console
+        from rich.live import Live
+
+        from saltwm.report.watch import read_files, render, save_picture, watch
+
+        console = Console()
+        if self.picture is not None:
+            save_picture(read_files(self.run), self.picture)
+            console.print(f"written: {self.picture}")
+        elif self.once or not console.is_terminal:
+            console.print(render(read_files(self.run), console.width))
+        else:
+            with Live(console=console, auto_refresh=False) as live, contextlib.suppress(KeyboardInterrupt):
+                watch(self.run, lambda drawing: live.update(drawing, refresh=True), console.width)
