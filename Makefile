@@ -50,7 +50,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) torch
 	@$(PIP) --no-build-isolation setuptools wheel
-	@$(PIP) --no-build-isolation -e '.[sim]'
+	@$(PIP) --no-build-isolation -e '.[sim,explore]'
 	@$(MAKE) --no-print-directory renderers
 	@mkdir -p work && touch $@
 

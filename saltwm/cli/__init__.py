@@ -15,6 +15,7 @@ import tyro
 
 from saltwm.cli.acting import Anatomy, Decode, Diagnose, Report
 from saltwm.cli.bench import Bench
+from saltwm.cli.exploring import Explore
 from saltwm.cli.printing import say, say_error
 from saltwm.cli.results import Results
 from saltwm.cli.shipping import Card, Demo, Ship
@@ -46,6 +47,7 @@ Verb = (
     | Annotated[Results, tyro.conf.subcommand("results")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Explore, tyro.conf.subcommand("explore")]
     | Annotated[Ship, tyro.conf.subcommand("ship")]
     | Annotated[Card, tyro.conf.subcommand("card")]
     | Annotated[Info, tyro.conf.subcommand("info")]

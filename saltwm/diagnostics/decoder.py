@@ -1,6 +1,6 @@
 """Latents back to pictures: decoders fitted afterwards to a frozen model, for looking only (App. C.5)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -141,6 +141,17 @@ def fit_decoder(
     recipe: Recipe, encoder: Encoder, latents: Tensor, frames: NDArray[np.uint8], *, steps: int, seed: int
 ) -> Decoder:
     """Pixel MSE on encoded true frames: latents [N, D], frames [N, H, W, 3]; on the accelerator if there is one."""
+    with progress("fit decoder", steps) as advance:
+        for fitted, loss in fitting(recipe, encoder, latents, frames, steps=steps, seed=seed):
+            decoder = fitted
+            advance(note=f"MSE {loss:.4f}")
+    return decoder.eval()
+
+
+def fitting(
+    recipe: Recipe, encoder: Encoder, latents: Tensor, frames: NDArray[np.uint8], *, steps: int, seed: int
+) -> Iterator[tuple[Decoder, float]]:
+    """The same step by step: the decoder after each, and the loss before it, for whoever fits in spare moments."""
     count, dim = check("latents", latents, "N D", dtype="float").values()
     if not torch.isfinite(latents).all():
         raise NonFiniteError("decoder: the model's latents are not finite, so there is nothing to decode")
@@ -151,16 +162,14 @@ def fit_decoder(
     decoder = Decoder(network, encoder, latents, frames).to(device)
     optimizer = torch.optim.AdamW(decoder.parameters(), recipe.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    with progress("fit decoder", steps) as advance:
-        for step in range(steps):
-            chosen = stream(seed, "decoder batch", step).integers(0, count, BATCH_SIZE)
-            pixels = encoder.normalise(torch.from_numpy(frames[chosen])).to(device)
-            loss = F.mse_loss(decoder(latents[chosen].to(device)), pixels)
-            if not torch.isfinite(loss):
-                raise NonFiniteError(f"decoder: the loss is {loss.item()} at step {step}; try another --seed")
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            advance(note=f"MSE {loss.item():.4f}")
-    return decoder.eval()
+    for step in range(steps):
+        chosen = stream(seed, "decoder batch", step).integers(0, count, BATCH_SIZE)
+        pixels = encoder.normalise(torch.from_numpy(frames[chosen])).to(device)
+        loss = F.mse_loss(decoder(latents[chosen].to(device)), pixels)
+        if not torch.isfinite(loss):
+            raise NonFiniteError(f"decoder: the loss is {loss.item()} at step {step}; try another --seed")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        yield decoder, loss.item()

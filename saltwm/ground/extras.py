@@ -11,6 +11,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "export": ("onnx", "onnxruntime"),
     "log": ("tensorboard", "wandb"),
     "ray": ("ray",),
+    "explore": ("starlette", "uvicorn", "websockets"),
     "lerobot": ("pyarrow",),
     "lance": ("lance",),
     "minari": ("minari",),

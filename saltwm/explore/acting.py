@@ -1,0 +1,235 @@
+"""Acting live: draw a state, decide once, carry actions out. Each question holds the whole situation."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saltwm.envs.base import PlanningEnv, State
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL
+from saltwm.explore.catalogue import planners_for
+from saltwm.explore.desk import Desk, plain, png, shown_size
+from saltwm.explore.messages import Advance, Answer, Decide, Draw, Scene
+from saltwm.explore.recorded import state_fields
+from saltwm.explore.scenes import scene_of
+from saltwm.ground.checks import one_of
+from saltwm.planning.policy import View
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from saltwm.planning.agent import Agent
+    from saltwm.planning.cem import Plan
+    from saltwm.planning.costs import Situation
+
+SHOWN_CANDIDATES = 20
+SHOWN_ITERATIONS = 3
+"""Of a population: the first, the middle one and the last."""
+
+
+def scene(desk: Desk, ask: Scene) -> Answer:
+    """What can be moved, the range that data show of it, and a start and goal to begin with."""
+    env, info = desk.env_of(ask.model), desk.info(ask.model)
+    holds, name = scene_of(env.name), desk.data_of(ask.model)
+    header: dict[str, Any] = {
+        "environment": env.name,
+        "dataset": name,
+        "fields": state_fields(env.name, env.state_dim),
+        "handles": [asdict(handle) for handle in holds.handles],
+        "sliders": [],
+        "success_radius": env.success_radius,
+        "action_low": env.action_space.low,
+        "action_high": env.action_space.high,
+        "action_dim": env.action_dim,
+        "frameskip": info.run.model.frameskip,
+        "budget": CLEAN_PROTOCOL.budget_steps,
+        "planners": planners_for(desk, ask.model),
+        "window": info.run.model.transformer.window if info.run.model.model == "lewm" else 1,
+        "trails": holds.trails is not None,
+    }
+    if name is not None:
+        dataset = desk.dataset(name)
+        some = [dataset.states(episode) for episode in range(min(len(dataset), 100))]
+        header |= {
+            **_first_task(env, some),
+            "lengths": dataset.lengths,
+            "sliders": [asdict(slider) | _range(np.concatenate(some), slider.index) for slider in holds.sliders],
+        }
+    else:
+        env.reset(seed=0)
+        assert env.goal is not None
+        header |= {"episode": None, "lengths": [], "state": env.state(), "goal": env.goal}
+    return Answer(plain(header))
+
+
+def _first_task(env: PlanningEnv, episodes: list[State]) -> dict[str, Any]:
+    """The first episode whose goal, as `clean` takes it, is far enough away to be worth a plan."""
+    offset = CLEAN_PROTOCOL.goal_offset_steps
+    pairs = [(states[0], states[min(offset, len(states) - 1)]) for states in episodes]
+    starts, goals = (np.stack(side) for side in zip(*pairs, strict=True))
+    chosen = int(np.argmax(env.goal_distance(starts, goals) >= CLEAN_PROTOCOL.min_distance))
+    return {"episode": chosen, "state": starts[chosen], "goal": goals[chosen]}
+
+
+def _range(states: State, index: int) -> dict[str, float]:
+    """What data show of one number of the state, outliers left out."""
+    low, high = np.quantile(states[:, index], (0.005, 0.995))
+    return {"low": float(low), "high": float(high)}
+
+
+def draw(desk: Desk, ask: Draw) -> Answer:
+    """The picture of a state, and the state as the world allows it."""
+    env = desk.env_of(ask.model)
+    state = scene_of(env.name).settle(desk.state(env, ask.state))
+    env.restore(state)
+    return Answer(plain({"state": state}), [png(env.draw(shown_size(env)))])
+
+
+def advance(desk: Desk, ask: Advance) -> Answer:
+    """Carry actions out until they or the way end; a picture of every step, the cost seen at the last."""
+    env = desk.env_of(ask.model)
+    state, goal = desk.state(env, ask.state), desk.state(env, ask.goal)
+    env.reset(options={"state": state, "goal": goal})
+    states, distances, pictures = [], [], []
+    for action in np.array(ask.actions, np.float32).reshape(len(ask.actions), -1):
+        states.append(env.step(action)[0])
+        distances.append(float(env.goal_distance(states[-1][None], goal[None])[0]))
+        pictures.append(png(env.draw(shown_size(env))))
+        if distances[-1] < 1:
+            break
+    header = {"states": states, "distances": distances, "reached": bool(distances and distances[-1] < 1)}
+    return Answer(plain(header), pictures)
+
+
+# --- one decision ----------------------------------------------------------------------------------------------------
+
+
+def decide(desk: Desk, ask: Decide) -> Answer:
+    """A plan from one look: its actions, what the model expects of them, and the candidates that it was found among."""
+    import torch
+
+    env, model = desk.env_of(ask.model), desk.model(ask.model)
+    state, goal = desk.state(env, ask.state), desk.state(env, ask.goal)
+    one_of("planner", ask.planner, planners_for(desk, ask.model))
+    frames = env.draw_many(np.stack([state, goal]), env.image_size)
+    agent = _agent(desk, ask, env)
+    started = time.perf_counter()
+    with torch.inference_mode():
+        no_past = np.empty((1, 0, model.action_encoder.block_dim), np.float32)
+        situation = agent.situation(View(frames[:1, None], no_past, frames[1:]))
+        looked = time.perf_counter()
+        found, population = _watched_plan(agent, situation, ask)
+        planned = time.perf_counter()
+        conditions = model.action_encoder.encode_normalised(found.actions)
+        path = model.rollout(situation.history, conditions)[0]
+        costs = (path - situation.goal).square().mean(dim=1)
+        now = (situation.history[0, -1] - situation.goal[0]).square().mean()
+        shown = [_raw(agent, some) for some, _ in population]
+    actions = _raw(agent, found.actions)[0]
+    header = {
+        "actions": actions,
+        "expected_costs": costs.tolist(),
+        "cost_now": float(now),
+        "elite_costs": found.elite_costs[0].tolist(),
+        "look_seconds": looked - started,
+        "plan_seconds": planned - looked,
+        "distance": float(env.goal_distance(state[None], goal[None])[0]),
+        "population": [
+            {"actions": some, "costs": costs.tolist()} for some, (_, costs) in zip(shown, population, strict=True)
+        ],
+        **_trails(env, state, actions, shown),
+        **pictures_of(desk, ask.model, path),
+    }
+    blobs = [path.numpy().astype("<f4").tobytes()]
+    return Answer(_rounded(plain(header), exact=("actions",)), [*blobs, *decoded(desk, ask.model, path)])
+
+
+def _agent(desk: Desk, ask: Decide, env: PlanningEnv) -> "Agent":
+    from saltwm.evaluation.protocols import planner_named
+    from saltwm.planning.agent import Agent
+
+    return Agent(
+        desk.model(ask.model),
+        planner_named(ask.planner),
+        horizon_blocks=ask.horizon_blocks,
+        action_low=env.action_space.low if ask.bounded else None,
+        action_high=env.action_space.high if ask.bounded else None,
+        seed=ask.seed,
+    )
+
+
+def _watched_plan(agent: "Agent", situation: "Situation", ask: Decide) -> "tuple[Plan, list[tuple[Tensor, Tensor]]]":
+    """The plan that the agent would make, and some of the candidates on the way, if its planner has any."""
+    from saltwm.ground.rng import torch_stream
+    from saltwm.planning.cem import cem
+    from saltwm.planning.costs import terminal_cost
+    from saltwm.planning.icem import icem
+    from saltwm.planning.mppi import mppi
+    from saltwm.planning.planners import plan
+
+    generators = [torch_stream(agent.seed, "plan", ask.task, ask.number)]
+    options: dict[str, Any] = {
+        "horizon": agent.horizon_blocks,
+        "generators": generators,
+        "config": agent.planner,
+        "bounds": agent.bounds,
+    }
+    searches: dict[str, Callable[..., Plan]] = {"cem": cem, "icem": icem, "mppi": mppi}
+    search = searches.get(agent.planner.kind)
+    if search is None:
+        return plan(agent.model, situation, **options), []
+    cost = terminal_cost(agent.model, situation)
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def watched(candidates: "Tensor") -> "Tensor":
+        costs = cost(candidates)
+        best = costs[0].argsort()[:SHOWN_CANDIDATES]
+        seen.append((candidates[0, best].clone(), costs[0, best].clone()))
+        return costs
+
+    found = search(watched, action_dim=agent.model.action_encoder.block_dim, **options)
+    chosen = np.unique(np.linspace(0, len(seen) - 1, SHOWN_ITERATIONS).round().astype(int))
+    return found, [seen[index] for index in chosen]
+
+
+def _raw(agent: "Agent", normalised: "Tensor") -> NDArray[np.float32]:
+    """Normalised plans [S, H, F A] as raw actions [S, H F, A]."""
+    encoder = agent.model.action_encoder
+    raw = encoder.denormalise(normalised.to(encoder.action_mean)).cpu()
+    return raw.reshape(len(raw), -1, encoder.action_dim).numpy().astype(np.float32)
+
+
+def _trails(
+    env: PlanningEnv, state: State, actions: NDArray[np.float32], shown: list[NDArray[np.float32]]
+) -> dict[str, Any]:
+    """Where the plan and its candidates lead in the picture, where actions have a place in it."""
+    trails = scene_of(env.name).trails
+    if trails is None:
+        return {"trail": None, "trails": []}
+    return {"trail": trails(env, state, actions[None])[0], "trails": [trails(env, state, some) for some in shown]}
+
+
+def pictures_of(desk: Desk, model: str, path: "Tensor") -> dict[str, Any]:
+    """Which stored frames are nearest to imagined latents; nothing without a dataset."""
+    if desk.data_of(model) is None:
+        return {"nearest": [], "far": [], "decoded": 0}
+    nearest, far = desk.gallery(model).nearest(path)
+    return {"nearest": nearest, "far": far, "decoded": len(path) if desk.decoder(model) is not None else 0}
+
+
+def decoded(desk: Desk, model: str, path: "Tensor") -> list[bytes]:
+    """What the decoder makes of imagined latents, once it is fitted."""
+    decoder = desk.decoder(model)
+    return [] if decoder is None else [png(picture) for picture in decoder.draw(path)]
+
+
+def _rounded(value: Any, exact: tuple[str, ...] = ()) -> Any:
+    """Numbers to look at need five digits; those that are sent back are exact."""
+    if isinstance(value, dict):
+        return {key: entry if key in exact else _rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_rounded(entry) for entry in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value

@@ -1,0 +1,212 @@
+"""Recorded episodes: found by what they are, and repeated from their actions."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from saltwm.disk import durable
+from saltwm.disk.records import Cell, EpisodeRecord, TaskSet, read_cell, read_tasks
+from saltwm.envs import ENVIRONMENTS, env_class
+from saltwm.envs.base import PlanningEnv, State
+from saltwm.evaluation.anatomy import dissect
+from saltwm.evaluation.rollout import Outcome
+from saltwm.explore.desk import Desk, plain, png, shown_size
+from saltwm.explore.folders import inside
+from saltwm.explore.messages import Answer, Episode, EpisodesOf
+from saltwm.ground.errors import DamagedError, SaltError, UsageError
+from saltwm.jobs.chunks import read_outcomes
+
+MOST_FRAMES = 120
+"""Of one episode that are drawn; of a longer one every second, third, ..."""
+
+
+def episodes(desk: Desk, ask: EpisodesOf) -> Answer:
+    """All cells of a results folder with a row per episode."""
+    root = desk.path(ask.results, "results")
+    cells, problems = [], []
+    for folder in _cell_folders(root):
+        try:
+            cells.append(_cell(desk, root, folder))
+        except SaltError as error:
+            problems.append(str(error))
+    return Answer({"cells": plain(cells), "problems": problems})
+
+
+def _cell_folders(root: Path) -> list[Path]:
+    """Folders of finished evaluations that are really there, none behind a link."""
+    if (root / "evaluations").is_symlink():
+        return []
+    found = (root / "evaluations").glob("*/evaluation.json")
+    return sorted(file.parent for file in found if not file.parent.is_symlink())
+
+
+def _cell(desk: Desk, root: Path, folder: Path) -> dict[str, Any]:
+    cell = _read(root, folder)
+    evaluation = cell.evaluation
+    return {
+        "name": cell.name,
+        "environment": evaluation.environment,
+        "method": evaluation.method,
+        "protocol": evaluation.protocol,
+        "planner": evaluation.planner.get("kind"),
+        "horizon": evaluation.horizon_blocks,
+        "seed": evaluation.seed,
+        "tasks": evaluation.tasks_sha256,
+        "tasks_file": evaluation.tasks_file,
+        "checkpoint": evaluation.checkpoint,
+        "model": _model_of(desk, evaluation.checkpoint_sha256),
+        "successes": evaluation.success.successes,
+        "n": evaluation.success.n,
+        "simulated": evaluation.environment in ENVIRONMENTS and (folder / "actions.npy").exists(),
+        "episodes": _rows(cell.episodes, _kinds(root, cell)),
+    }
+
+
+def _read(root: Path, folder: Path) -> Cell:
+    for name in ("evaluation.json", "episodes.jsonl"):
+        inside(root, f"evaluations/{folder.name}/{name}")
+    return read_cell(folder)
+
+
+def _rows(episodes: Sequence[EpisodeRecord], kinds: Sequence[str]) -> list[list[Any]]:
+    """[task, success, steps, reason, start, final, closest distance, r, kind] of each episode."""
+    rows = []
+    for place, episode in enumerate(episodes):
+        kind = kinds[place] if place < len(kinds) else ""
+        distances = (episode.start_distance, episode.final_distance, episode.closest_distance)
+        ratio = dissect(episode).ratio
+        rounded = [round(value, 3) for value in distances]
+        r = None if ratio is None else round(ratio, 3)
+        rows.append([episode.task, episode.success, episode.steps_taken, episode.reason, *rounded, r, kind])
+    return rows
+
+
+def _kinds(root: Path, cell: Cell) -> list[str]:
+    """What each task asks for; nothing where the tasks are gone or of a foreign environment."""
+    try:
+        tasks = _tasks(root, cell)
+    except SaltError:
+        return []
+    if tasks.world.environment not in ENVIRONMENTS:
+        return []
+    states, goals = (np.array([getattr(task, part) for task in tasks.tasks]) for part in ("state", "goal"))
+    return env_class(tasks.world.environment).task_kinds(states, goals)
+
+
+def _tasks(root: Path, cell: Cell) -> TaskSet:
+    path = inside(root, cell.evaluation.tasks_file)
+    tasks = _read_tasks(path, path.stat().st_mtime_ns)
+    if tasks.sha256 != cell.evaluation.tasks_sha256:
+        raise DamagedError(f"{path}: not the tasks that {cell.name} was evaluated on")
+    return tasks
+
+
+@functools.lru_cache(maxsize=64)
+def _read_tasks(path: Path, _: int) -> TaskSet:
+    return read_tasks(path)
+
+
+def _model_of(desk: Desk, sha256: str | None) -> str | None:
+    """The model that was evaluated, if it is among the places: known by its hash, never by its path."""
+    return None if sha256 is None else _models_by_hash(desk).get(sha256)
+
+
+@functools.lru_cache(maxsize=4)
+def _models_by_hash(desk: Desk) -> dict[str, str]:
+    found = {}
+    for name in desk.names("model"):
+        try:
+            desk.info(name)
+            found[durable.sha256(desk.checkpoint(name) / durable.MANIFEST)] = name
+        except (SaltError, OSError):
+            continue  # the catalogue says what is wrong with it
+    return found
+
+
+# --- one episode -----------------------------------------------------------------------------------------------------
+
+
+def episode(desk: Desk, ask: Episode) -> Answer:
+    """The episode seen again: now, goal, and what was imagined at each plan; costs and distances by step."""
+    root = desk.path(ask.results, "results")
+    folder = next((folder for folder in _cell_folders(root) if folder.name == ask.cell), None)
+    if folder is None:
+        raise UsageError(f"{ask.results}: no evaluation is called {ask.cell!r:.80}")
+    cell = _read(root, folder)
+    inside(root, f"evaluations/{folder.name}/actions.npy")
+    tasks = _tasks(root, cell)
+    outcome = next((o for o in read_outcomes(folder) if o.record.task == ask.task), None)
+    if outcome is None or ask.task >= len(tasks.tasks):
+        raise UsageError(f"{ask.cell}: no task {ask.task}")
+    env = desk.env(tasks.world, tasks.protocol.variant)
+    goal = np.array(tasks.tasks[ask.task].goal)
+    states = _replayed(env, np.array(tasks.tasks[ask.task].state), outcome)
+    shown = _shown_steps(len(states))
+    pictures = env.draw_many(np.concatenate([states[shown], goal[None]]), shown_size(env))
+    name = _model_of(desk, cell.evaluation.checkpoint_sha256)
+    imagined, frames = ([], []) if name is None else _imagined(desk, name, states, goal, outcome)
+    header = {
+        "steps": shown,
+        "distances": env.goal_distance(states, np.repeat(goal[None], len(states), axis=0)),
+        "success_radius": env.success_radius,
+        "budget": tasks.protocol.budget_steps,
+        "plans": [{"step": plan.step, "costs": plan.elite_costs} for plan in outcome.record.plans],
+        "imagined": imagined,
+        "model": name,
+        "actions": outcome.actions,
+        "state": states[0],
+        "goal": goal,
+    }
+    return Answer(plain(header), [png(picture) for picture in (*pictures, *frames)])
+
+
+def _replayed(env: PlanningEnv, start: State, outcome: Outcome) -> State:
+    """Recorded actions from a restored state repeat the episode: states [T + 1, S]."""
+    env.restore(start)
+    return np.stack([env.state(), *(env.step(action)[0] for action in outcome.actions)])
+
+
+def _shown_steps(count: int) -> list[int]:
+    """Every step of a short episode, every second, third, ... of a longer one; the last one always."""
+    every = -(-count // MOST_FRAMES)
+    return list(range(count - 1, -1, -every))[::-1]
+
+
+def _imagined(
+    desk: Desk, model: str, states: State, goal: State, outcome: Outcome
+) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
+    """What each plan expected after each of its whole blocks that were carried out, and the frames that show it."""
+    import torch
+
+    world_model = desk.model(model)
+    skip = world_model.config.frameskip
+    gallery = desk.gallery(model)
+    target = desk.latent(model, tuple(goal.tolist()))
+    entries: list[dict[str, Any]] = []
+    frames: list[np.ndarray] = []
+    begins = [plan.step for plan in outcome.record.plans]
+    for begin, end in zip(begins, [*begins[1:], len(outcome.actions)], strict=True):
+        blocks = (end - begin) // skip
+        if not blocks:
+            continue
+        actions = torch.from_numpy(outcome.actions[begin : begin + blocks * skip]).reshape(1, blocks, -1)
+        seen = desk.latent(model, tuple(states[begin].tolist()))
+        with torch.inference_mode():
+            path = world_model.rollout(seen[None, None], world_model.condition(actions))[0]
+        for block, (place, far) in enumerate(zip(*gallery.nearest(path), strict=True)):
+            step = begin + (block + 1) * skip
+            found = desk.latent(model, tuple(states[step].tolist()))
+            entries.append(
+                {
+                    "step": step,
+                    "expected_cost": float((path[block] - target).square().mean()),
+                    "seen_cost": float((found - target).square().mean()),
+                    "error": float((path[block] - found).norm()) / gallery.spread,
+                    "far": far,
+                }
+            )
+            frames.append(gallery.frames[place])
+    return entries, frames

@@ -1,0 +1,72 @@
+"""What there is to explore, and what is wrong with the rest."""
+
+import dataclasses
+from typing import Any, get_args
+
+from saltwm.envs import ENVIRONMENTS
+from saltwm.explore.desk import Desk
+from saltwm.explore.messages import Answer, Catalogue
+from saltwm.ground.config import PlannerConfig
+from saltwm.ground.errors import SaltError
+
+LIVE_PLANNERS = ("gauss-newton", "cem", "icem", "mppi")
+"""Planners that the page offers, quickest first; gradient descent is for other measurements."""
+
+
+def catalogue(desk: Desk, _: Catalogue) -> Answer:
+    """Every place with what its first file says, or with its problem."""
+    return Answer(
+        {
+            "models": [_described(desk, name, _model) for name in desk.names("model")],
+            "results": [_described(desk, name, _results) for name in desk.names("results")],
+            "datasets": [_described(desk, name, _dataset) for name in desk.names("dataset")],
+        }
+    )
+
+
+def _described(desk: Desk, name: str, describe: Any) -> dict[str, Any]:
+    try:
+        return {"name": name, "path": desk.places[name].path, **describe(desk, name)}
+    except SaltError as error:
+        return {"name": name, "path": desk.places[name].path, "problem": str(error)}
+
+
+def _model(desk: Desk, name: str) -> dict[str, Any]:
+    info = desk.info(name)
+    model = info.run.model
+    return {
+        "world": dataclasses.asdict(info.world),
+        "environment": info.world.environment,
+        "model": model.model,
+        "objective": info.run.objective.objective,
+        "frameskip": model.frameskip,
+        "latent_dim": model.latent_dim,
+        "affine": model.model == "salt",
+        "step": info.step,
+        "dataset": desk.data_of(name),
+        "simulated": info.world.environment in ENVIRONMENTS,
+        "planners": planners_for(desk, name),
+    }
+
+
+def planners_for(desk: Desk, name: str) -> list[str]:
+    """Planners that work with a model, quickest first."""
+    affine = desk.info(name).run.model.model == "salt"
+    known = {kind.kind for kind in get_args(PlannerConfig)}
+    return [kind for kind in LIVE_PLANNERS if kind in known and (affine or kind != "gauss-newton")]
+
+
+def _results(desk: Desk, name: str) -> dict[str, Any]:
+    folder = desk.path(name, "results") / "evaluations"
+    return {"cells": sum(1 for _ in folder.glob("*/evaluation.json")) if not folder.is_symlink() else 0}
+
+
+def _dataset(desk: Desk, name: str) -> dict[str, Any]:
+    dataset = desk.dataset(name)
+    return {
+        "environment": dataset.world.environment,
+        "episodes": len(dataset),
+        "steps": int(dataset.lengths.sum()),
+        "held_out": dataset.recipe.is_held_out,
+        "simulated": dataset.world.environment in ENVIRONMENTS,
+    }

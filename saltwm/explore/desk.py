@@ -1,0 +1,230 @@
+"""What the worker keeps at hand: models, environments, datasets, galleries. All of it can be made again."""
+
+import functools
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from saltwm.disk.dataset import Dataset
+from saltwm.envs import ENVIRONMENTS, make_env
+from saltwm.envs.base import Frame, PlanningEnv, State
+from saltwm.explore.folders import Kind, Place, require_no_links
+from saltwm.ground.checks import check
+from saltwm.ground.config import Variant, WorldSpec
+from saltwm.ground.errors import SaltError, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from saltwm.diagnostics.decoder import Decoder
+    from saltwm.disk.checkpoint import CheckpointInfo
+    from saltwm.model.world_model import WorldModel
+
+GALLERY_FRAMES = 1024
+ENCODED_AT_A_TIME = 64
+DECODER_STEPS = 1000
+DRAWN_SIZE, RENDERED_SIZE = 192, 128
+"""Side of a shown picture: of worlds that are drawn with arrays, and of those that MuJoCo renders."""
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Stored frames with their latents: a latent is shown as the frame whose latent is nearest."""
+
+    dataset: str
+    frames: Frame
+    """[N, H, W, 3]"""
+    states: NDArray[np.float64]
+    """[N, S]"""
+    episodes: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    latents: "Tensor"
+    """[N, D]"""
+
+    @property
+    def spread(self) -> float:
+        """Mean |z - mean z|: the unit of latent errors, as in a diagnosis."""
+        return float((self.latents - self.latents.mean(dim=0)).norm(dim=1).mean())
+
+    def nearest(self, latents: "Tensor") -> tuple[list[int], list[float]]:
+        """Index of the nearest frame of each latent [K, D], and how far away it is in spreads."""
+        import torch
+
+        distances = torch.cdist(latents, self.latents)
+        best = distances.min(dim=1)
+        return best.indices.tolist(), (best.values / self.spread).tolist()
+
+
+class Desk:
+    """The places by name, and what was read from them."""
+
+    def __init__(self, places: list[Place]) -> None:
+        self.places = {place.name: place for place in places}
+        self.model = functools.lru_cache(maxsize=8)(self._model)
+        self.info = functools.lru_cache(maxsize=None)(self._info)
+        self.dataset = functools.lru_cache(maxsize=None)(self._dataset)
+        self.env = functools.lru_cache(maxsize=8)(self._env)
+        self.gallery = functools.lru_cache(maxsize=8)(self._gallery)
+        self.latent = functools.lru_cache(maxsize=1024)(self._latent)
+        self._fits: dict[str, Iterator[tuple[Decoder, float]]] = {}
+        self._decoders: dict[str, tuple[int, Decoder]] = {}
+
+    def path(self, name: str, kind: Kind) -> Path:
+        """The folder of that name; UsageError if nothing of this kind has it."""
+        place = self.places.get(name)
+        if place is None or place.kind != kind:
+            raise UsageError(f"no {kind} is called {name!r:.80}")
+        return Path(place.path)
+
+    def names(self, kind: Kind) -> list[str]:
+        """Everything of a kind, in the order in which it was given."""
+        return [name for name, place in self.places.items() if place.kind == kind]
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def checkpoint(self, name: str) -> Path:
+        """The checkpoint's folder, the newest of a run."""
+        from saltwm.disk.checkpoint import find_checkpoint
+
+        path = self.path(name, "model")
+        require_no_links(path)
+        return find_checkpoint(path)
+
+    def _info(self, name: str) -> "CheckpointInfo":
+        from saltwm.disk.checkpoint import read_info
+
+        return read_info(self.checkpoint(name))
+
+    def _model(self, name: str) -> "WorldModel":
+        from saltwm.disk.checkpoint import load
+
+        return load(self.checkpoint(name)).eval().requires_grad_(False)
+
+    def _dataset(self, name: str) -> Dataset:
+        path = self.path(name, "dataset")
+        require_no_links(path)
+        return Dataset.open(path, verify="sizes")
+
+    def _env(self, world: WorldSpec, variant: Variant = "clean") -> PlanningEnv:
+        if world.environment not in ENVIRONMENTS:
+            raise UsageError(f"{world.environment!r:.80}: there is no simulator of this environment here")
+        return make_env(world.environment, variant=variant, image_size=world.image_size, render_quality=world.render)
+
+    def env_of(self, model: str) -> PlanningEnv:
+        """The simulator of the world that a model learnt."""
+        return self.env(self.info(model).world)
+
+    def data_of(self, model: str) -> str | None:
+        """The dataset of a model's world, a held-out one if there is one."""
+        world, found = self.info(model).world, []
+        for name in self.names("dataset"):
+            try:
+                dataset = self.dataset(name)
+            except SaltError:
+                continue  # the catalogue says what is wrong with it
+            if dataset.world == world:
+                found.append((not dataset.recipe.is_held_out, name))
+        return min(found)[1] if found else None
+
+    # --- pictures and latents ----------------------------------------------------------------------------------------
+
+    def state(self, env: PlanningEnv, numbers: tuple[float, ...]) -> State:
+        """Numbers from the page as a state of this environment."""
+        state = np.array(numbers, np.float64)
+        check("state", state, "S", S=env.state_dim)
+        return state
+
+    def _latent(self, model: str, numbers: tuple[float, ...]) -> "Tensor":
+        """phi(x) [D] of the picture of a state; each is encoded alone, as an agent does."""
+        env = self.env_of(model)
+        env.restore(self.state(env, numbers))
+        return self.encode(model, env.render()[None])[0]
+
+    def encode(self, model: str, frames: Frame) -> "Tensor":
+        """Frames [N, H, W, 3] -> latents [N, D]."""
+        import torch
+
+        with torch.no_grad():
+            parts = torch.from_numpy(np.ascontiguousarray(frames)).split(ENCODED_AT_A_TIME)
+            return torch.cat([self.model(model).encode(part[None])[0] for part in parts])
+
+    def _gallery(self, model: str) -> Gallery:
+        name = self.data_of(model)
+        if name is None:
+            world = self.info(model).world
+            raise UsageError(
+                f"{model}: no dataset of its world ({world.environment}, {world.image_size} px) is among the folders; "
+                "give one to see what it imagines"
+            )
+        dataset = self.dataset(name)
+        episodes, steps = spread_frames(dataset, GALLERY_FRAMES)
+        frames = dataset.read_frames(episodes, steps)
+        states = np.stack([dataset.states(int(e))[s] for e, s in zip(episodes, steps, strict=True)])
+        return Gallery(name, frames, states, episodes, steps, self.encode(model, frames))
+
+    # --- the decoder, fitted while nobody asks for anything ----------------------------------------------------------
+
+    def decoder(self, model: str) -> "Decoder | None":
+        """The model's decoder, if it is fitted."""
+        steps, decoder = self._decoders.get(model, (0, None))
+        return decoder if steps == DECODER_STEPS else None
+
+    def fit_decoder(self, model: str) -> int:
+        """Begin to fit a decoder unless it was begun; steps done so far."""
+        from saltwm.diagnostics.decoder import DECODERS, fitting
+
+        if model not in self._fits:
+            gallery, encoder = self.gallery(model), self.model(model).encoder
+            self._fits[model] = fitting(
+                DECODERS["small"], encoder, gallery.latents, gallery.frames, steps=DECODER_STEPS, seed=0
+            )
+        return self._decoders.get(model, (0, None))[0]
+
+    def idle(self) -> bool:
+        """One step of a decoder's fit, for a moment in which nothing is asked; False if there is nothing to do."""
+        for model, fit in self._fits.items():
+            steps = self._decoders.get(model, (0, None))[0]
+            if steps < DECODER_STEPS:
+                self._decoders[model] = (steps + 1, next(fit)[0].eval())
+                return True
+        return False
+
+
+def spread_frames(dataset: Dataset, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Episode and step of evenly spaced stored frames, at most `most` of them."""
+    counts = dataset.lengths // dataset.frame_every + 1
+    ends = np.cumsum(counts)
+    rows = np.unique(np.linspace(0, ends[-1] - 1, min(most, int(ends[-1]))).round().astype(np.int64))
+    episodes = np.searchsorted(ends, rows, side="right")
+    return episodes, (rows - (ends - counts)[episodes]) * dataset.frame_every
+
+
+def shown_size(env: PlanningEnv) -> int:
+    """Side of a picture for people."""
+    return DRAWN_SIZE if env.renderer == "numpy" else RENDERED_SIZE
+
+
+def png(frame: NDArray[np.uint8]) -> bytes:
+    """A picture [H, W, 3] as PNG, written fast."""
+    buffer = io.BytesIO()
+    Image.fromarray(frame).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def plain(value: Any) -> Any:
+    """Numbers for JSON: arrays as lists, what is not finite as null."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,258 @@
+"""What the page may ask: a closed table of records with bounded fields, and answers as one header with its bytes.
+
+A message is JSON, {"id": 7, "ask": "draw", "with": {...}}. An answer is one binary message: the id, the length of a
+JSON header, the header, and the byte strings whose lengths it lists.
+"""
+
+import json
+import struct
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+
+from saltwm.ground.errors import DamagedError, SaltError
+from saltwm.ground.strict_json import from_plain
+
+MOST_BYTES = 64 * 1024
+"""Of a message from the page."""
+LARGEST_ID = 2**31
+_NUMBER, _HEAD = struct.Struct("<I"), struct.Struct("<II")
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Number = Annotated[float, Field(ge=-1e9, le=1e9)]
+Index = Annotated[int, Field(ge=0, le=10**7)]
+State = Annotated[tuple[Number, ...], Field(max_length=256)]
+Actions = Annotated[tuple[Annotated[tuple[Number, ...], Field(max_length=64)], ...], Field(max_length=200)]
+Blocks = Annotated[tuple[Annotated[tuple[Number, ...], Field(max_length=256)], ...], Field(min_length=1, max_length=20)]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """What there is to explore."""
+
+
+@dataclass(frozen=True)
+class EpisodesOf:
+    """Every recorded episode of a results folder."""
+
+    results: Name
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One recorded episode, repeated from its actions."""
+
+    results: Name
+    cell: Name
+    task: Index
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What of a model's world can be moved by hand, and where it may start."""
+
+    model: Name
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A picture of a state, put right where the world does not allow it."""
+
+    model: Name
+    state: State
+
+
+@dataclass(frozen=True)
+class Decide:
+    """One look and one plan."""
+
+    model: Name
+    state: State
+    goal: State
+    planner: Name
+    horizon_blocks: Annotated[int, Field(ge=1, le=20)]
+    seed: Index
+    number: Index
+    """Plans made before this one: it names the plan's random numbers."""
+    task: Index
+    """The task whose random numbers these are."""
+    bounded: bool
+    """Whether actions stay inside the action space."""
+
+
+@dataclass(frozen=True)
+class Advance:
+    """The simulator's next steps."""
+
+    model: Name
+    state: State
+    goal: State
+    actions: Actions
+
+
+@dataclass(frozen=True)
+class Imagine:
+    """What a model expects of action blocks, beside what the simulator does."""
+
+    model: Name
+    state: State
+    blocks: Blocks
+
+
+@dataclass(frozen=True)
+class Decompose:
+    """Which one-step error contributes how much to the error at the end of these blocks."""
+
+    model: Name
+    state: State
+    blocks: Blocks
+
+
+@dataclass(frozen=True)
+class GalleryOf:
+    """Stored frames with their latents: what a latent is compared with, and the points of the map."""
+
+    model: Name
+
+
+@dataclass(frozen=True)
+class WeightsOf:
+    """A state-affine transition, folded, for the page to roll out itself."""
+
+    model: Name
+
+
+@dataclass(frozen=True)
+class DecoderOf:
+    """How far the decoder of a model is fitted; fitting begins when it is asked for."""
+
+    model: Name
+
+
+@dataclass(frozen=True)
+class DatasetOf:
+    """Facts, statistics and lengths of a dataset."""
+
+    dataset: Name
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Frames, actions and states of one stored episode."""
+
+    dataset: Name
+    episode: Index
+
+
+Request = (
+    Catalogue
+    | EpisodesOf
+    | Episode
+    | Scene
+    | Draw
+    | Decide
+    | Advance
+    | Imagine
+    | Decompose
+    | GalleryOf
+    | WeightsOf
+    | DecoderOf
+    | DatasetOf
+    | Recorded
+)
+REQUESTS: dict[str, type[Request]] = {
+    "catalogue": Catalogue,
+    "episodes": EpisodesOf,
+    "episode": Episode,
+    "scene": Scene,
+    "draw": Draw,
+    "decide": Decide,
+    "advance": Advance,
+    "imagine": Imagine,
+    "decompose": Decompose,
+    "gallery": GalleryOf,
+    "weights": WeightsOf,
+    "decoder": DecoderOf,
+    "dataset": DatasetOf,
+    "recorded": Recorded,
+}
+RESTART = "restart"
+"""The one thing that the server answers itself: an impatient page may have the worker ended and started again."""
+
+
+class Refused(SaltError):
+    """A message that is not a question; `id` names it where that much could be read."""
+
+    def __init__(self, message: str, number: int = 0) -> None:
+        super().__init__(message)
+        self.id = number
+
+
+@dataclass(frozen=True)
+class Message:
+    """One question of the page, checked."""
+
+    id: int
+    ask: str
+    request: Request | None
+    """None asks for a new worker."""
+
+
+def read_message(text: str | bytes) -> Message:
+    """The question in a message; Refused says what is wrong with it."""
+    if not isinstance(text, str) or len(text.encode("utf-8", "surrogatepass")) > MOST_BYTES:
+        raise Refused(f"message: expected text of at most {MOST_BYTES} bytes")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Refused("message: not JSON") from error
+    if not isinstance(value, dict) or set(value) != {"id", "ask", "with"}:
+        raise Refused("message: expected an object of id, ask and with")
+    number, ask = value["id"], value["ask"]
+    if type(number) is not int or not 0 <= number < LARGEST_ID:
+        raise Refused("message: id must be a small whole number")
+    if ask == RESTART:
+        return Message(number, RESTART, None)
+    if not isinstance(ask, str) or ask not in REQUESTS:
+        raise Refused(f"message: nothing is called {ask!r:.40}", number)
+    return Message(number, ask, _read_request(ask, value["with"], number))
+
+
+def _read_request(ask: str, value: Any, number: int) -> Request:
+    try:
+        return from_plain(REQUESTS[ask], value, ask)
+    except (DamagedError, ValueError, RecursionError) as error:
+        raise Refused(str(error), number) from error
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A JSON header and byte strings that it speaks of, in order."""
+
+    header: dict[str, Any]
+    blobs: list[bytes] = field(default_factory=list)
+
+
+def pack(number: int, answer: Answer) -> bytes:
+    """An answer as one message."""
+    header = {**answer.header, "blobs": [len(blob) for blob in answer.blobs]}
+    text = json.dumps(header, allow_nan=False).encode()
+    return b"".join([_HEAD.pack(number, len(text)), text, *answer.blobs])
+
+
+def addressed(number: int, packed: bytes) -> bytes:
+    """The same answer to another question's id."""
+    return _NUMBER.pack(number) + packed[_NUMBER.size :]
+
+
+def unpack(data: bytes) -> tuple[int, Answer]:
+    """The id and the answer in a message."""
+    number, length = _HEAD.unpack_from(data)
+    at = _HEAD.size + length
+    header = json.loads(data[_HEAD.size : at])
+    blobs = []
+    for size in header.pop("blobs"):
+        blobs.append(data[at : at + size])
+        at += size
+    return number, Answer(header, blobs)

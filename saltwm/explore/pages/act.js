@@ -1,0 +1,408 @@
+// Act: look, plan, act, look again, live. The page holds the whole situation; the worker only answers.
+
+import { calm, choice, copy, commandLine, fill, h, milliseconds, notice, number, setOptions, sleep, slider } from "./dom.js";
+import { BarChart, LineChart } from "./charts.js";
+import { newest } from "./live.js";
+import { Picture, bitmap, ring, trail } from "./picture.js";
+import { catalogue, decoderReady, failed, followDecoder, gallery, live, shared, usable, writeAddress } from "./world.js";
+
+const SPEEDS = { slow: 240, normal: 90, fast: 25, "no pause": 0 };
+
+export async function act(query) {
+  const { models } = await catalogue();
+  const able = usable(models);
+  if (!able.length) return { element: h("p", { class: "empty" }, models.find((m) => m.problem)?.problem ?? "No model with a simulator was given.") };
+  const asked = able.find((entry) => entry.name === (query.get("model") ?? shared.model)) ?? able[0];
+  const s = {
+    model: asked.name, scene: null, start: null, state: null, goal: null, queue: [], step: 0, plans: 0, sinceLook: 0,
+    planner: query.get("planner"), horizon: Number(query.get("horizon")) || 5, look: query.get("look") ?? "plan", speed: "normal",
+    seed: Number(query.get("seed")) || 1, task: 0, playing: false, running: false, epoch: 0, reached: false, closed: false,
+    distances: [], seen: [], expected: [], times: [], been: [], decision: null, handle: 0, sheet: null,
+  };
+
+  // --- what is on the page
+
+  const now = new Picture("Now", { kind: "truth" });
+  const goal = new Picture("Goal", { kind: "goal" });
+  const dream = new Picture("Imagined", { kind: "dream" });
+  const thumbs = h("div", { class: "thumbs" });
+  const play = h("button", { type: "button", class: "main playing-key", on: { click: toggle } }, "Play");
+  const single = h("button", { type: "button", on: { click: () => oneStep() } }, "One step");
+  const again = h("button", { type: "button", on: { click: reset } }, "Back to the start");
+  const distance = new LineChart({ title: "True distance to the goal", x: "step", height: 130 });
+  const cost = new LineChart({ title: "Cost: expected by plans, and seen", x: "step", height: 130 });
+  const times = new BarChart({ title: "Time of each decision", height: 120 });
+  const search = new LineChart({ title: "The search: cost by iteration", x: "iteration", height: 120 });
+  const fans = h("div", { class: "columns" });
+  const numbers = h("div", { class: "numbers" });
+  const dreamNote = h("p", { class: "soft small" });
+  const story = h("p", { class: "soft small", role: "status" });
+  const hold = h("div", { class: "stack" });
+  let planCard = null;
+  let chartCard = null;
+
+  const modelChoice = choice("Model", able.map((entry) => entry.name), s.model, (value) => { s.model = value; load(new URLSearchParams()); });
+  const plannerChoice = choice("Planner", ["cem"], null, (value) => { s.planner = value; remember(); });
+  const lookChoice = choice("Look again after", [["plan", "the whole plan"], ["1", "one block"], ["2", "two blocks"], ["3", "three blocks"]], s.look, (value) => { s.look = value; remember(); });
+  const speedChoice = choice("Speed", Object.keys(SPEEDS), s.speed, (value) => { s.speed = value; });
+  const horizon = slider("Horizon", { low: 1, high: 10, step: 1, value: s.horizon, unit: " blocks" }, (value) => { s.horizon = value; remember(); });
+  const bounded = h("input", { type: "checkbox", checked: true });
+  const episode = h("input", { type: "number", min: 0, value: 0, "aria-label": "Episode" });
+  const from = slider("Start at step", { low: 0, high: 1, step: 1, value: 0 }, () => fromEpisode());
+  const to = slider("Goal at step", { low: 0, high: 1, step: 1, value: 1 }, () => fromEpisode());
+  episode.addEventListener("change", () => openEpisode(Number(episode.value)));
+
+  // --- setting the scene
+
+  async function load(next) {
+    pause();
+    s.epoch += 1;
+    shared.model = s.model;
+    try {
+      const { header } = await live.ask("scene", { model: s.model });
+      s.scene = header;
+      setOptions(plannerChoice.select, header.planners, header.planners.includes(s.planner) ? s.planner : header.planners[0]);
+      s.planner = plannerChoice.select.value;
+      s.start = header.state;
+      s.goal = header.goal;
+      s.task = 0;
+      if (next.get("cell")) {
+        const recorded = await live.ask("episode", { results: next.get("results"), cell: next.get("cell"), task: Number(next.get("task")) });
+        [s.start, s.goal, s.task] = [recorded.header.state, recorded.header.goal, Number(next.get("task"))];
+      } else if (next.get("start") && next.get("goal")) {
+        [s.start, s.goal] = [next.get("start"), next.get("goal")].map((text) => text.split("_").map(Number));
+      }
+      dressHold();
+      await Promise.all([place(goal, "goal", s.goal), place(now, "state", s.start)]);
+      reset();
+      s.sheet = null;
+      if (header.dataset) {
+        openEpisode(header.episode ?? 0, true);
+        gallery(s.model).then((sheet) => { s.sheet = sheet; followDecoder(s.model, () => dreamWord()); dreamWord(); }).catch(failed);
+      }
+      dreamWord();
+    } catch (error) { failed(error); }
+  }
+
+  function dreamWord() {
+    if (!s.scene.dataset) dreamNote.textContent = "No dataset of this world was given, so what the model imagines cannot be shown as pictures.";
+    else if (decoderReady(s.model)) dreamNote.textContent = "Imagined pictures come from a small decoder, fitted to stored frames after training.";
+    else dreamNote.textContent = `Imagined pictures are the stored frames whose latents are nearest${s.sheet ? ` among ${s.sheet.frames}` : ""}; a decoder is being fitted meanwhile.`;
+  }
+
+  let stored = null;
+  async function openEpisode(number_, keep = false) {
+    try {
+      const { header } = await live.ask("recorded", { dataset: s.scene.dataset, episode: number_ });
+      stored = header;
+      episode.max = String(s.scene.lengths.length - 1);
+      episode.value = String(number_);
+      const last = header.states.length - 1;
+      for (const control of [from, to]) control.input.max = String(last);
+      if (!keep) { from.set(0); to.set(Math.min(25, last)); fromEpisode(); } else { from.set(0); to.set(Math.min(25, last)); }
+    } catch (error) { failed(error); }
+  }
+
+  const fromEpisode = newest(async () => {
+    if (!stored) return;
+    s.start = stored.states[Number(from.input.value)];
+    s.goal = stored.states[Number(to.input.value)];
+    await Promise.all([place(goal, "goal", s.goal, true), place(now, "state", s.start, true)]);
+    reset();
+  });
+
+  // A state, as the world allows it, and its picture.
+  async function place(picture, key, state, exact = false) {
+    const { header, blobs } = await live.ask("draw", { model: s.model, state });
+    s[key] = exact ? state : header.state;
+    if (key === "state" && s.step === 0) s.start = s[key];
+    picture.show(await bitmap(blobs[0]));
+    marks();
+  }
+
+  function dressHold() {
+    const { handles, sliders } = s.scene;
+    for (const [picture, key] of [[now, "state"], [goal, "goal"]]) {
+      picture.frame.classList.toggle("grab", handles.length > 0);
+      if (handles.length) {
+        picture.canvas.setAttribute("tabindex", "0");
+        picture.title = `${key === "goal" ? "Goal" : "Now"}: click or use arrow keys to move the ${handles.map((x) => x.name).join(" or ")}`;
+        picture.canvas.setAttribute("aria-label", picture.title);
+      } else { picture.canvas.removeAttribute("tabindex"); }
+    }
+    const parts = [];
+    if (handles.length > 1) parts.push(choice("Arrow keys move", handles.map((x, i) => [String(i), x.name]), "0", (value) => { s.handle = Number(value); }));
+    for (const [key, name] of [["goal", "goal"], ["state", "now"]]) {
+      for (const entry of handles.filter((x) => x.angle !== null)) {
+        parts.push(slider(`${entry.name} angle, ${name}`, { low: 0, high: 6.28, step: 0.02, value: s[key === "state" ? "start" : key][entry.angle], unit: " rad", show: (x) => x.toFixed(2) }, (value) => change(key, (state) => { state[entry.angle] = value; })));
+      }
+      for (const entry of sliders) {
+        parts.push(slider(`${entry.name}, ${name}`, { low: entry.low, high: entry.high, step: (entry.high - entry.low) / 200, value: s[key === "state" ? "start" : key][entry.index], unit: ` ${entry.unit}`, show: (x) => x.toFixed(3) }, (value) => change(key, (state) => { state[entry.index] = value; })));
+      }
+    }
+    fill(hold, handles.length ? h("p", { class: "soft small" }, `Click or drag in a picture to set the goal, or to push the world. Keys: arrows${handles.some((x) => x.angle !== null) ? ", [ and ] turn" : ""}.`) : h("p", { class: "soft small" }, "The world is moved with these sliders, or by a stored moment below."), parts);
+  }
+
+  const moves = { goal: newest((state) => place(goal, "goal", state)), state: newest((state) => place(now, "state", state)) };
+
+  // A change by hand: of the goal at any time, of the present as a push that the agent does not hear of.
+  function change(key, edit) {
+    const state = [...s[key]];
+    edit(state);
+    s[key] = state;
+    s.epoch += 1;
+    s.reached = false;
+    now.badge("");
+    if (key === "state" && s.step > 0) { s.been.push(null); notice("Pushed: the agent learns of it when it looks again.", 3); }
+    if (key === "goal") { s.queue = []; s.decision = null; }
+    moves[key](state).catch?.(failed);
+    remember();
+  }
+
+  const middle = (state, entry) => {
+    const angle = entry.angle === null ? 0 : state[entry.angle];
+    const [dx, dy] = entry.offset;
+    return [state[entry.x] + Math.cos(angle) * dx - Math.sin(angle) * dy, state[entry.y] + Math.sin(angle) * dx + Math.cos(angle) * dy];
+  };
+
+  function grab(picture, key) {
+    let held = null;
+    const at = (event, entry) => {
+      const box = picture.canvas.getBoundingClientRect();
+      return [((event.clientX - box.left) / box.width) * entry.scale, ((event.clientY - box.top) / box.height) * entry.scale];
+    };
+    const move = (event) => {
+      const [x, y] = at(event, held);
+      const [mx, my] = middle(s[key], held);
+      change(key, (state) => { state[held.x] += x - mx; state[held.y] += y - my; });
+    };
+    picture.frame.addEventListener("pointerdown", (event) => {
+      const { handles } = s.scene;
+      if (!handles.length) return;
+      const far = (entry) => { const [x, y] = at(event, entry); const [mx, my] = middle(s[key], entry); return Math.hypot(x - mx, y - my) / entry.radius; };
+      held = [...handles].sort((a, b) => far(a) - far(b))[0];
+      if (far(held) > 1 && handles.length > 1) held = handles[s.handle];
+      picture.frame.setPointerCapture(event.pointerId);
+      move(event);
+    });
+    picture.frame.addEventListener("pointermove", (event) => { if (held) move(event); });
+    for (const end of ["pointerup", "pointercancel"]) picture.frame.addEventListener(end, () => { held = null; });
+    picture.canvas.addEventListener("keydown", (event) => {
+      const entry = s.scene.handles[s.handle];
+      const by = entry && entry.scale * (event.shiftKey ? 0.08 : 0.02);
+      const ways = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+      if (entry && ways[event.key]) change(key, (state) => { state[entry.x] += ways[event.key][0] * by; state[entry.y] += ways[event.key][1] * by; });
+      else if (entry && entry.angle !== null && "[]".includes(event.key)) change(key, (state) => { state[entry.angle] = (state[entry.angle] + (event.key === "]" ? 0.1 : -0.1) + 6.2832) % 6.2832; });
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
+  grab(now, "state");
+  grab(goal, "goal");
+
+  // --- acting
+
+  function reset() {
+    pause();
+    s.epoch += 1;
+    Object.assign(s, { state: s.start, queue: [], step: 0, plans: 0, sinceLook: 0, reached: false, distances: [], seen: [], expected: [], times: [], been: [], decision: null });
+    now.badge("");
+    dream.clear();
+    dream.say("nothing yet");
+    fill(thumbs);
+    fill(fans);
+    story.textContent = "";
+    for (const card of [planCard, chartCard]) if (card) card.hidden = true;
+    place(now, "state", s.start, true).catch(failed);
+    charts();
+    remember();
+  }
+
+  async function decide() {
+    const epoch = s.epoch;
+    const planner = s.planner;
+    const { header, blobs } = await live.ask("decide", { model: s.model, state: s.state, goal: s.goal, planner, horizon_blocks: s.horizon, seed: s.seed, number: s.plans, task: s.task, bounded: bounded.checked });
+    if (epoch !== s.epoch) return;
+    const skip = s.scene.frameskip;
+    s.plans += 1;
+    s.queue = header.actions;
+    s.sinceLook = 0;
+    s.decision = { ...header, begin: s.step, dreams: await Promise.all(blobs.slice(1).map(bitmap)), path: new Float32Array(blobs[0]) };
+    s.seen.push([s.step, header.cost_now]);
+    s.expected.push([[s.step, header.cost_now], ...header.expected_costs.map((value, block) => [s.step + (block + 1) * skip, value])]);
+    if (!s.distances.length) s.distances.push([s.step, header.distance]);
+    s.times.push({ planner, look: header.look_seconds, plan: header.plan_seconds });
+    shared.act = { model: s.model, path: s.decision.path, state: s.state, goal: s.goal };
+    showPlan();
+    charts();
+  }
+
+  async function advance(count) {
+    const epoch = s.epoch;
+    const actions = s.queue.splice(0, count);
+    const { header, blobs } = await live.ask("advance", { model: s.model, state: s.state, goal: s.goal, actions });
+    for (const [place_, state] of header.states.entries()) {
+      const image = await bitmap(blobs[place_]);
+      if (epoch !== s.epoch) { s.queue = [...actions.slice(place_), ...s.queue]; return; } // pushed: the rest is still to be done
+      s.step += 1;
+      s.sinceLook += 1;
+      s.state = state;
+      s.distances.push([s.step, header.distances[place_]]);
+      rememberWay();
+      now.show(image);
+      now.say(`step ${s.step}, ${number(header.distances[place_])} radii`);
+      showDream();
+      marks();
+      charts();
+      if (!calm()) await sleep(SPEEDS[s.speed]);
+    }
+    if (header.reached) {
+      s.reached = true;
+      s.queue = [];
+      now.badge("reached", "goal");
+      story.textContent = `Reached in ${s.step} steps with ${s.plans} ${s.plans === 1 ? "plan" : "plans"}.`;
+      pause();
+    }
+  }
+
+  async function turn(count) {
+    const every = s.look === "plan" ? Infinity : Number(s.look) * s.scene.frameskip;
+    if (!s.queue.length || s.sinceLook >= every) await decide();
+    if (s.queue.length) await advance(Math.min(count, s.queue.length, every - s.sinceLook));
+  }
+
+  async function run() {
+    if (s.running) return;
+    s.running = true;
+    try {
+      while (s.playing && !s.closed) {
+        await turn(s.scene.frameskip);
+        if (s.step >= 4 * s.scene.budget) { story.textContent = `Not reached in ${s.step} steps.`; pause(); }
+      }
+    } catch (error) { failed(error); pause(); } finally { s.running = false; }
+  }
+
+  function toggle() {
+    if (s.playing) { pause(); return; }
+    if (s.reached) reset();
+    s.playing = true;
+    play.textContent = "Pause";
+    story.textContent = "";
+    run();
+  }
+
+  function pause() { s.playing = false; play.textContent = "Play"; }
+
+  async function oneStep() {
+    if (s.running) return;
+    s.running = true;
+    try { await turn(1); } catch (error) { failed(error); } finally { s.running = false; }
+  }
+
+  // --- what is seen of it
+
+  function rememberWay() {
+    const entry = s.scene.handles[0];
+    if (entry) s.been.push([s.state[entry.x] / entry.scale, s.state[entry.y] / entry.scale]);
+  }
+
+  function marks() {
+    const shapes = [];
+    const d = s.decision;
+    const [first] = s.scene.handles;
+    if (d?.trail && s.step < d.begin + d.trail.length) {
+      d.trails.forEach((some, place_) => some.forEach((points) => shapes.push(trail(points, place_ === d.trails.length - 1 ? "many" : "many early"))));
+      shapes.push(trail(d.trail, "plan"), trail(d.trail, "plan-core"));
+    }
+    let stretch = [];
+    for (const point of [...s.been, null]) {
+      if (point) stretch.push(point);
+      else { if (stretch.length > 1) shapes.push(trail(stretch, "gone")); stretch = []; }
+    }
+    if (first && s.goal) { const [x, y] = middle(s.goal, s.scene.handles.at(-1)); shapes.push(ring(x / first.scale, y / first.scale, 0.035, "mark-goal")); }
+    now.draw(...shapes);
+  }
+
+  function showPlan() {
+    const d = s.decision;
+    for (const card of [planCard, chartCard]) card.hidden = false;
+    const decoded = d.dreams.length > 0;
+    const pictures = d.nearest.map((place_, block) => {
+      const one = new Picture(`+${(block + 1) * s.scene.frameskip}`);
+      if (decoded) one.show(d.dreams[block]); else if (s.sheet) one.tile(s.sheet, place_);
+      return one.element;
+    });
+    fill(thumbs, pictures);
+    showDream();
+    const last = d.elite_costs.length - 1;
+    search.set([{ name: "cost of the best", kind: "dream", points: d.elite_costs.map((value, i) => [i + 1, value]) }], { floor: 0 });
+    fill(numbers,
+      figure("time of the last decision", milliseconds(d.look_seconds + d.plan_seconds)),
+      figure("of it, looking", milliseconds(d.look_seconds)),
+      figure("cost before search", number(d.elite_costs[0])), figure("cost promised", number(d.elite_costs[last])));
+    // Actions without a place in the picture are drawn as what they are: numbers over time.
+    fill(fans, d.trail ? [] : Array.from({ length: s.scene.action_dim }, (_, part) => {
+      const chart = new LineChart({ title: `Planned action ${part + 1}`, x: "step", height: 110 });
+      const lines = d.population.flatMap((some, place_) => some.actions.slice(0, 10).map((plan) => ({ kind: place_ === d.population.length - 1 ? "dream" : "soft", thin: true, quiet: true, points: plan.map((a, i) => [s.step + i, a[part]]) })));
+      chart.set([...lines, { name: "plan", kind: "dream", points: d.actions.map((a, i) => [s.step + i, a[part]]) }]);
+      return chart.element;
+    }));
+    marks();
+  }
+
+  const figure = (what, value) => h("div", {}, h("b", {}, value), h("span", {}, what));
+
+  function showDream() {
+    const d = s.decision;
+    if (!d?.nearest.length) return;
+    const block = Math.max(0, Math.min(d.nearest.length - 1, Math.ceil((s.step - d.begin) / s.scene.frameskip) - 1));
+    if (d.dreams.length) dream.show(d.dreams[block]); else if (s.sheet) dream.tile(s.sheet, d.nearest[block]);
+    dream.say(`for step ${d.begin + (block + 1) * s.scene.frameskip}, plan ${s.plans}`);
+  }
+
+  function charts() {
+    distance.set([{ name: "success radii", kind: "truth", points: s.distances }], { limit: 1, floor: 0, low: 0 });
+    cost.set([
+      ...s.expected.map((points, place_) => ({ name: "expected", quiet: place_ > 0, kind: "dream", dash: true, points })),
+      { name: "seen at a look", kind: "truth", dots: true, points: s.seen },
+    ], { floor: 0, low: 0 });
+    times.set(s.times.slice(-10).map((one, i) => ({ name: `${Math.max(0, s.times.length - 10) + i + 1}`, value: one.plan + one.look, note: milliseconds(one.plan + one.look), kind: "truth" })));
+  }
+
+  function remember() {
+    writeAddress("act", { model: s.model, planner: s.planner, horizon: s.horizon, look: s.look === "plan" ? null : s.look, start: s.start?.length <= 12 ? s.start.join("_") : null, goal: s.goal?.length <= 12 ? s.goal.join("_") : null });
+  }
+
+  const command = () => {
+    const entry = able.find((one) => one.name === s.model);
+    const words = ["saltwm", "play", entry.path, "--data", (shared.data ?? {})[s.scene.dataset] ?? "DATASET", "--planner", s.planner, "--horizon", s.horizon];
+    return commandLine(...words);
+  };
+  catalogue().then(({ datasets }) => { shared.data = Object.fromEntries(datasets.map((entry) => [entry.name, entry.path])); });
+
+  const element = h("div", { class: "view" },
+    h("div", { class: "panel" },
+      h("section", { class: "card stack", "aria-label": "Who acts" }, modelChoice, plannerChoice, horizon, lookChoice, speedChoice, h("label", { class: "check" }, bounded, "actions inside their bounds")),
+      h("section", { class: "card stack", "aria-label": "Start and goal" }, h("h2", {}, "Start and goal"), hold, h("details", {}, h("summary", {}, "From a stored episode"), h("div", { class: "stack" }, h("label", { class: "field" }, "Episode", episode), from, to)))),
+    h("div", { class: "stack" },
+      h("div", {}, h("h1", {}, "Watch a model act"), h("p", { class: "lead" }, "The agent is given one picture of its goal. It looks, plans in its latent space, acts, and looks again.")),
+      h("section", { class: "card stack", "aria-label": "The episode" },
+        h("div", { class: "pictures" }, now.element, dream.element, goal.element),
+        h("div", { class: "row" }, play, single, again, h("button", { type: "button", class: "quiet", on: { click: () => copy(location.href, "Address") } }, "Copy address"), h("button", { type: "button", class: "quiet", on: { click: () => copy(command(), "Command") } }, "Copy command"), story)),
+      (planCard = h("section", { class: "card stack", "aria-label": "The plan", hidden: true }, h("div", { class: "spread" }, h("h2", {}, "What the plan expects"), dreamNote), thumbs, numbers, fans)),
+      (chartCard = h("section", { class: "card columns", "aria-label": "Charts", hidden: true }, distance.element, cost.element, times.element, search.element))));
+  await load(query);
+  return {
+    element,
+    close() { s.closed = true; pause(); },
+    go(next) { const wanted = next.get("model"); if (wanted && wanted !== s.model) { s.model = wanted; modelChoice.select.value = wanted; } if (wanted) load(next); },
+    key(event) {
+      if (event.key === " ") toggle();
+      else if (event.key === "." || event.key === "ArrowRight") oneStep();
+      else if (event.key === "r") reset();
+      else return false;
+      return true;
+    },
+  };
+}

@@ -1,0 +1,247 @@
+// Browse: every recorded episode, found by what it is, seen again from its actions.
+
+import { choice, commandLine, copy, fill, h, number, setOptions } from "./dom.js";
+import { LineChart } from "./charts.js";
+import { Picture, bitmap } from "./picture.js";
+import { Player } from "./player.js";
+import { catalogue, failed, live, writeAddress } from "./world.js";
+
+const ALL = "all";
+const MOST_ROWS = 150;
+const SORTS = { task: "task", r: "r, largest first", steps: "steps", final: "final distance, largest first" };
+const rank = (method) => ["salt", "lewm"].findIndex((name) => method.startsWith(name)) + 3 * !/^(salt|lewm)/.test(method);
+const read = new Map();
+
+export async function browse(query) {
+  const { results, models } = await catalogue();
+  const folders = results.filter((entry) => !entry.problem);
+  if (!folders.length) return { element: h("p", { class: "empty" }, "No results folder was given. Evaluate a model and give its results: saltwm explore results") };
+  const state = { results: folders[0].name, environment: ALL, method: ALL, protocol: ALL, kind: ALL, outcome: ALL, sort: "task", cell: null, task: null, beside: "", step: 0 };
+  if (!query.size) state.environment = models.find((entry) => !entry.problem)?.environment ?? ALL;
+  takeQuery(state, query);
+  let cells = [];
+  let rows = [];
+
+  const count = h("p", { class: "soft small", role: "status" });
+  const filters = {};
+  const filter = (key, label) => {
+    filters[key] = choice(label, [ALL], ALL, (value) => { state[key] = value; list(); });
+    return filters[key];
+  };
+  const folder = choice("Results", folders.map((entry) => entry.name), state.results, (value) => { state.results = value; state.cell = null; load(); });
+  const sort = choice("Sort by", Object.entries(SORTS), state.sort, (value) => { state.sort = value; list(); });
+  const beside = choice("Beside it, on the same task", [["", "nothing"]], "", (value) => { state.beside = value; show(); });
+  const body = h("tbody");
+  const more = h("p", { class: "soft small" });
+  const panes = [new Pane("truth"), new Pane("dream")];
+  const player = new Player((step) => { state.step = step; for (const pane of panes) pane.go(step); remember(); });
+  const title = h("h2", {}, "Choose an episode");
+  const verdict = h("p", { class: "soft small" });
+  const actions = h("div", { class: "row" });
+  const episode = h("section", { class: "card stack", "aria-label": "The chosen episode", hidden: true },
+    h("div", { class: "spread" }, title, actions), verdict, panes[0].element, panes[1].element, player.element);
+
+  async function load() {
+    if (!read.has(state.results)) read.set(state.results, live.ask("episodes", { results: state.results }).then(({ header }) => header));
+    try {
+      const found = await read.get(state.results);
+      cells = [...found.cells].sort((a, b) => rank(a.method) - rank(b.method));
+      for (const [key, of] of [["environment", (c) => c.environment], ["method", (c) => c.method], ["protocol", (c) => c.protocol]]) {
+        setOptions(filters[key].select, [ALL, ...new Set(cells.map(of))], state[key]);
+        if (filters[key].select.value !== state[key]) { state[key] = ALL; filters[key].select.value = ALL; }
+      }
+      setOptions(filters.kind.select, [ALL, ...new Set(cells.flatMap((c) => c.episodes.map((row) => row[8])).filter(Boolean))], state.kind);
+      setOptions(filters.outcome.select, [ALL, "reached", "failed"], state.outcome);
+      list();
+      if (found.problems.length) failed(new Error(`${found.problems.length} evaluations cannot be read: ${found.problems[0]}`));
+      if (!state.cell && rows.length) choose(rows[0].cell, rows[0].row[0]);
+      else if (state.cell) await show();
+    } catch (error) { read.delete(state.results); failed(error); }
+  }
+
+  function list() {
+    const wanted = (key, value) => state[key] === ALL || state[key] === value;
+    rows = cells.filter((c) => wanted("environment", c.environment) && wanted("method", c.method) && wanted("protocol", c.protocol))
+      .flatMap((cell) => cell.episodes.filter((row) => wanted("kind", row[8]) && (state.outcome === ALL || row[1] === (state.outcome === "reached"))).map((row) => ({ cell, row })));
+    const orders = { task: null, r: (a) => -(a.row[7] ?? -1), steps: (a) => a.row[2], final: (a) => -a.row[5] };
+    if (orders[state.sort]) rows.sort((a, b) => orders[state.sort](a) - orders[state.sort](b));
+    const reached = rows.filter(({ row }) => row[1]).length;
+    count.textContent = rows.length ? `${rows.length} episodes, ${reached} reached (${(100 * reached / rows.length).toFixed(1)} %)` : "no episode is like that";
+    draw();
+    remember();
+  }
+
+  function draw() {
+    const at = Math.max(0, rows.findIndex(({ cell, row }) => cell.name === state.cell && row[0] === state.task));
+    const first = Math.max(0, Math.min(at - 20, rows.length - MOST_ROWS));
+    fill(body, rows.slice(first, first + MOST_ROWS).map(({ cell, row }) => {
+      const chosen = cell.name === state.cell && row[0] === state.task;
+      const open = () => choose(cell, row[0]);
+      return h("tr", { tabindex: 0, "aria-selected": String(chosen), on: { click: open, keydown: (event) => { if (event.key === "Enter") open(); } } },
+        h("td", {}, cell.environment), h("td", {}, cell.method), h("td", {}, `${cell.protocol}${cell.horizon === 5 ? "" : `, H ${cell.horizon}`}`),
+        h("td", { class: "n" }, row[0]), h("td", {}, row[8]),
+        h("td", {}, h("span", { class: `pill ${row[1] ? "goal" : "bad"}` }, row[1] ? "reached" : row[3] === "budget" ? "not reached" : row[3])),
+        h("td", { class: "n" }, row[2]), h("td", { class: "n" }, number(row[5])), h("td", { class: "n" }, number(row[7])));
+    }));
+    more.textContent = rows.length > MOST_ROWS ? `rows ${first + 1} to ${Math.min(rows.length, first + MOST_ROWS)} of ${rows.length}; narrow the filters to see others` : "";
+  }
+
+  function choose(cell, task) {
+    state.cell = cell.name;
+    state.task = task;
+    state.step = 0;
+    draw();
+    show();
+  }
+
+  function move(by, failuresOnly = false) {
+    let at = rows.findIndex(({ cell, row }) => cell.name === state.cell && row[0] === state.task);
+    do at += by; while (failuresOnly && rows[at] && rows[at].row[1]);
+    if (rows[at]) choose(rows[at].cell, rows[at].row[0]);
+  }
+
+  async function show() {
+    const cell = cells.find((entry) => entry.name === state.cell);
+    if (!cell) { failed(new Error(`${state.results}: no evaluation is called ${state.cell}`)); return; }
+    const others = cells.filter((entry) => entry.tasks === cell.tasks && entry.name !== cell.name);
+    setOptions(beside.select, [["", "nothing"], ...others.map((entry) => [entry.name, entry.method + (entry.horizon === cell.horizon ? "" : `, H ${entry.horizon}`)])], state.beside);
+    if (!others.some((entry) => entry.name === state.beside)) { state.beside = ""; beside.select.value = ""; }
+    const other = others.find((entry) => entry.name === state.beside);
+    const row = cell.episodes.find((entry) => entry[0] === state.task);
+    if (!row) return;
+    episode.hidden = false;
+    title.textContent = `${cell.environment}, ${cell.protocol}, task ${state.task}${row[8] ? `: ${row[8]}` : ""}`;
+    const flips = other ? flipped(cell, other) : null;
+    verdict.textContent = flips ? `On these ${flips.n} tasks ${cell.method} alone reached ${flips.mine}, ${other.method} alone ${flips.theirs}; both ${flips.both}, neither ${flips.neither}. Exact McNemar p ${number(flips.p, 2)}.` : "";
+    fill(actions,
+      h("button", { type: "button", class: "quiet", on: { click: () => copy(location.href, "Address") } }, "Copy address"),
+      h("button", { type: "button", class: "quiet", on: { click: () => copy(command(cell), "Command") } }, "Copy command"),
+      cell.model && h("a", { class: "small", href: `#/act?model=${encodeURIComponent(cell.model)}&results=${encodeURIComponent(state.results)}&cell=${encodeURIComponent(cell.name)}&task=${state.task}` }, "Act on this task"));
+    remember();
+    episode.classList.add("busy");
+    try {
+      const wanted = [cell, other];
+      const lengths = await Promise.all(panes.map((pane, place) => pane.load(state.results, wanted[place], state.task)));
+      player.set(Math.max(...lengths), state.step);
+    } catch (error) { failed(error); } finally { episode.classList.remove("busy"); }
+  }
+
+  function command(cell) {
+    const path = folders.find((entry) => entry.name === state.results).path;
+    const words = ["saltwm", "play", cell.checkpoint ?? "random", "--task-set", `${path}/${cell.tasks_file}`, "--task", state.task];
+    if (cell.planner && cell.planner !== "cem") words.push("--planner", cell.planner);
+    if (cell.horizon !== 5) words.push("--horizon", cell.horizon);
+    return commandLine(...words);
+  }
+
+  function remember() {
+    const kept = Object.fromEntries(Object.entries(state).filter(([, value]) => value !== ALL && value !== null && value !== ""));
+    if (kept.sort === "task") delete kept.sort;
+    if (!state.cell) { delete kept.step; delete kept.task; }
+    writeAddress("browse", kept);
+  }
+
+  const element = h("div", { class: "view" },
+    h("div", { class: "panel" },
+      h("section", { class: "card stack", "aria-label": "Filters" }, folder, filter("environment", "Environment"), filter("method", "Method"), filter("protocol", "Protocol"), filter("kind", "Kind of task"), filter("outcome", "Outcome"), sort, beside),
+      h("section", { class: "card row", "aria-label": "Jump" },
+        h("button", { type: "button", on: { click: () => move(-1) } }, "Previous"), h("button", { type: "button", on: { click: () => move(1) } }, "Next"),
+        h("button", { type: "button", on: { click: () => move(1, true) } }, "Next failure"))),
+    h("div", { class: "stack" },
+      h("div", {}, h("h1", {}, "Recorded episodes"), h("p", { class: "lead" }, "Each is repeated from its recorded actions. r compares the cost seen at the second look with what the first plan promised: far above 1, the model was mistaken.")),
+      episode,
+      h("section", { class: "card stack", "aria-label": "Episodes" }, h("div", { class: "spread" }, h("h2", {}, "Episodes"), count),
+        h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of episodes" }, h("table", {}, h("thead", {}, h("tr", {}, ["environment", "method", "protocol"].map((t) => h("th", { scope: "col" }, t)), h("th", { scope: "col", class: "n" }, "task"), h("th", { scope: "col" }, "kind"), h("th", { scope: "col" }, "outcome"), ["steps", "final", "r"].map((t) => h("th", { scope: "col", class: "n" }, t)))), body)), more)));
+  await load();
+  return {
+    element,
+    close: () => player.stop(),
+    go: (next) => { takeQuery(state, next); load(); },
+    key(event) {
+      if (event.key === "n") move(1);
+      else if (event.key === "p") move(-1);
+      else if (event.key === "x") move(1, true);
+      else return player.key(event);
+      return true;
+    },
+  };
+}
+
+function takeQuery(state, query) {
+  for (const key of Object.keys(state)) {
+    if (!query.has(key)) continue;
+    state[key] = key === "task" || key === "step" ? Math.max(0, Number.parseInt(query.get(key), 10) || 0) : query.get(key);
+  }
+}
+
+// The 2 x 2 of outcomes of two cells on the same tasks, with the exact test on the flips.
+function flipped(a, b) {
+  const theirs = new Map(b.episodes.map((row) => [row[0], row[1]]));
+  const found = { n: 0, mine: 0, theirs: 0, both: 0, neither: 0 };
+  for (const row of a.episodes) {
+    if (!theirs.has(row[0])) continue;
+    found.n += 1;
+    found[row[1] ? (theirs.get(row[0]) ? "both" : "mine") : theirs.get(row[0]) ? "theirs" : "neither"] += 1;
+  }
+  const n = found.mine + found.theirs;
+  let tail = 0;
+  let term = 0.5 ** n;
+  for (let k = 0; k <= Math.min(found.mine, found.theirs); k += 1) { tail += term; term *= (n - k) / (k + 1); }
+  return { ...found, p: Math.min(1, 2 * tail) };
+}
+
+// One method's episode: now, goal and imagined on the player's time.
+class Pane {
+  constructor() {
+    this.now = new Picture("Now", { kind: "truth" });
+    this.goal = new Picture("Goal", { kind: "goal" });
+    this.imagined = new Picture("Imagined", { kind: "dream" });
+    this.chart = new LineChart({ title: "Distance to the goal, and costs", x: "step" });
+    this.heading = h("h3");
+    this.element = h("div", { class: "stack", hidden: true }, this.heading, h("div", { class: "episode" },
+      h("div", { class: "pictures" }, this.now.element, this.imagined.element, this.goal.element), this.chart.element));
+  }
+
+  async load(results, cell, task) {
+    this.element.hidden = !cell;
+    this.header = null;
+    if (!cell) return 0;
+    const row = cell.episodes.find((entry) => entry[0] === task);
+    this.heading.textContent = `${cell.method}: ${row?.[1] ? `reached in ${row[2]} steps` : `not reached, ${number(row?.[5])} radii away at the end`}`;
+    const { header, blobs } = await live.ask("episode", { results, cell: cell.name, task });
+    const pictures = await Promise.all(blobs.map(bitmap));
+    const count = header.steps.length;
+    Object.assign(this, { header, frames: pictures.slice(0, count), dreams: pictures.slice(count + 1) });
+    this.goal.show(pictures[count]);
+    this.goal.say(`within ${header.success_radius}`);
+    this.imagined.element.hidden = !header.imagined.length;
+    const series = [{ name: "distance (success radii)", kind: "truth", points: header.distances.map((d, step) => [step, d]) }];
+    if (header.imagined.length) {
+      series.push({ name: "expected cost", kind: "dream", dash: true, points: header.imagined.map((e) => [e.step, e.expected_cost]) });
+      series.push({ name: "cost seen", kind: "dream", points: header.imagined.map((e) => [e.step, e.seen_cost]) });
+    }
+    for (const plan of header.plans) series.push({ kind: "soft", quiet: true, dots: true, points: [[plan.step, 0]] });
+    this.chart.set(series, { limit: 1, floor: 0, low: 0 });
+    return header.distances.length - 1;
+  }
+
+  go(step) {
+    if (!this.header) return;
+    const { steps, distances, imagined, plans } = this.header;
+    let place = steps.findIndex((s) => s >= step);
+    if (place < 0) place = steps.length - 1;
+    this.now.show(this.frames[place]);
+    const here = Math.min(step, distances.length - 1);
+    this.now.say(`step ${here}, ${number(distances[here])} radii`);
+    this.now.badge(distances[here] < 1 ? "reached" : "", "goal");
+    this.chart.cursor(step);
+    // What the plan in force expected for the end of the block that is being carried out.
+    const next = imagined.findIndex((entry) => entry.step >= step);
+    const shown = next < 0 ? imagined.length - 1 : next;
+    if (shown >= 0) {
+      this.imagined.show(this.dreams[shown]);
+      const made = plans.filter((plan) => plan.step < imagined[shown].step).length;
+      this.imagined.say(`for step ${imagined[shown].step}, plan ${made}`, `nearest stored frame to what plan ${made} expected at step ${imagined[shown].step}; error ${number(imagined[shown].error)} spreads`);
+    }
+  }
+}

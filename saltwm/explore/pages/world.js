@@ -1,0 +1,96 @@
+// What the views share: the socket, the catalogue, galleries, the decoder's progress, and what Act is doing.
+
+import { notice } from "./dom.js";
+import { Live } from "./live.js";
+import { bitmap } from "./picture.js";
+
+const status = document.getElementById("status");
+
+export const live = new Live((what) => {
+  if (what === "restarted") notice("The worker ended and another took over; nothing on this page is lost.");
+  showStatus();
+});
+
+const WORDS = {
+  gallery: "encoding stored frames", decide: "planning", episodes: "reading records", episode: "repeating the episode",
+  decompose: "taking the error apart", imagine: "imagining", advance: "acting", catalogue: "looking around",
+};
+
+let shown = 0;
+function showStatus() {
+  clearTimeout(shown);
+  if (!live.connected) {
+    status.textContent = live.reason || "not connected; is saltwm explore still running?";
+    status.classList.add("away");
+    return;
+  }
+  status.classList.remove("away");
+  const asks = [...live.open.values()].map((question) => question.ask).filter((ask) => ask !== "decoder");
+  // Short work is not worth a word: it would only flicker.
+  shown = setTimeout(() => { status.textContent = asks.length ? `${WORDS[asks[0]] ?? asks[0]} …` : "ready"; }, asks.length ? 250 : 0);
+}
+
+export const shared = { catalogue: null, act: null, model: null };
+
+export async function catalogue() {
+  shared.catalogue ??= live.ask("catalogue").then(({ header }) => header);
+  return shared.catalogue;
+}
+
+export const usable = (models) => models.filter((model) => !model.problem && model.simulated);
+
+const galleries = new Map();
+
+// Stored frames of a model's world with their latents; the promise is kept, a failure is not.
+export function gallery(model) {
+  if (!galleries.has(model)) {
+    const made = live.ask("gallery", { model }).then(async ({ header, blobs }) => {
+      const [sheet, latents, mean, axes, states] = blobs;
+      return {
+        ...header,
+        image: await bitmap(sheet),
+        latents: new Float32Array(latents),
+        mean: new Float32Array(mean),
+        axes: new Float32Array(axes),
+        states: new Float32Array(states),
+      };
+    });
+    made.catch(() => galleries.delete(model));
+    galleries.set(model, made);
+  }
+  return galleries.get(model);
+}
+
+// The decoder is fitted in the worker's spare moments; the page asks now and then how far it is.
+export const decoders = new Map();
+
+export async function followDecoder(model, onChange) {
+  if (decoders.get(model)?.following) return;
+  decoders.set(model, { following: true, share: 0 });
+  for (;;) {
+    try {
+      const { header } = await live.ask("decoder", { model });
+      decoders.set(model, { following: true, share: header.steps / header.of });
+      onChange(header.steps / header.of);
+      if (header.steps >= header.of) return;
+    } catch { decoders.delete(model); return; }
+    await new Promise((resolve) => { setTimeout(resolve, 3000); });
+  }
+}
+
+export const decoderReady = (model) => decoders.get(model)?.share === 1;
+
+// The address of a view: #/browse?cell=...&task=3
+export function readAddress() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  return { view: path || "act", query: new URLSearchParams(query ?? "") };
+}
+
+export function writeAddress(view, options) {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(options)) if (value !== null && value !== undefined && value !== "") query.set(key, value);
+  const text = query.toString();
+  history.replaceState(null, "", `#/${view}${text ? `?${text}` : ""}`);
+}
+
+export function failed(error) { notice(error.message, 9); }

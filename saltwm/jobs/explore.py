@@ -1,0 +1,118 @@
+"""The explorer as a job: which folders, which address, until Ctrl-C."""
+
+import contextlib
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from saltwm.envs import ENVIRONMENTS
+from saltwm.ground.errors import Stopped, UsageError
+from saltwm.ground.extras import EXTRAS, require
+from saltwm.jobs.shelf import HERE, shelf
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Explore:
+    """What to show, and where."""
+
+    given: tuple[str, ...] = ()
+    """Folders, or names of environments; what is shipped if there are none."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free one."""
+    browser: bool = True
+    """Whether to open one."""
+    beyond_loopback: bool = False
+    """Whether another host than this machine's own is really meant."""
+
+
+def explore(job: Explore, say: Callable[[str], None] = print) -> None:
+    """Serve the page until Ctrl-C; nothing stays behind."""
+    _require_loopback(job)
+    for module in EXTRAS["explore"]:
+        require("explore", "saltwm explore", module)
+    import uvicorn
+
+    from saltwm.explore.folders import find_places
+    from saltwm.explore.messages import MOST_BYTES
+    from saltwm.explore.server import MOST_SESSIONS, Explorer
+
+    places = find_places(folders_of(job.given))
+    with _bound(job) as listening:
+        explorer = Explorer(places, port=listening.getsockname()[1], host=job.host)
+        config = uvicorn.Config(
+            explorer.app(),
+            log_level="warning",
+            access_log=False,  # addresses hold the token
+            server_header=False,
+            ws="websockets-sansio",
+            ws_max_size=MOST_BYTES,
+            ws_per_message_deflate=False,  # nothing is gained between two processes of one machine
+            limit_concurrency=16 * MOST_SESSIONS,
+            h11_max_incomplete_event_size=16 * 1024,
+            timeout_graceful_shutdown=2,
+        )
+        say(f"exploring {len(places)} folders at {explorer.address}")
+        say("the address holds a secret of this session; Ctrl-C ends it")
+        if job.browser:
+            threading.Timer(0.5, webbrowser.open, [explorer.address]).start()
+        # uvicorn ends in order on the first signal and passes it on when it has
+        with contextlib.suppress(KeyboardInterrupt, Stopped):
+            uvicorn.Server(config).run(sockets=[listening])
+    say("the explorer has ended")
+
+
+def folders_of(given: tuple[str, ...]) -> list[Path]:
+    """The folders that words stand for: paths, environments of the shelf, or all that is shipped."""
+    if not given:
+        return _shipped(ENVIRONMENTS)
+    folders: list[Path] = []
+    for word in given:
+        if word in ENVIRONMENTS and not Path(word).exists():
+            folders += _shipped((word,))
+        else:
+            folders.append(Path(word))
+    return folders
+
+
+def _shipped(environments: tuple[str, ...]) -> list[Path]:
+    """Checkpoints and held-out data of the environments, and the records of their evaluations."""
+    items = [item for item in shelf(HERE) if item.environment in environments]
+    if not items:
+        raise UsageError(
+            f"nothing is shipped for {', '.join(environments)} under {HERE}; give folders, such as those of: "
+            "saltwm reproduce two-room --preset quick --out work/demo"
+        )
+    results = HERE.parent / "results"
+    folders = dict.fromkeys(path for item in items for path in (item.checkpoint, item.data))
+    return [*folders, *([results] if results.is_dir() else [])]
+
+
+def _require_loopback(job: Explore) -> None:
+    if job.host not in LOOPBACK and not job.beyond_loopback:
+        raise UsageError(
+            f"--host {job.host}: whoever reaches that address and learns its token can run plans on this machine and "
+            "see its folders, unencrypted; stay with 127.0.0.1 and forward the port (ssh -L), or add --i-know"
+        )
+    if not 0 <= job.port < 65536:
+        raise UsageError(f"--port must be 0 to 65535, found {job.port}")
+
+
+def _bound(job: Explore) -> socket.socket:
+    """A listening socket, bound before anything is said, so that its port is known."""
+    family = socket.AF_INET6 if ":" in job.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((job.host, job.port))
+    except OSError as error:
+        listening.close()
+        raise UsageError(
+            f"{job.host}:{job.port}: cannot listen there ({error.strerror}); choose another --port"
+        ) from error
+    return listening
