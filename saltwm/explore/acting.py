@@ -1,14 +1,13 @@
 """Acting live: draw a state, decide once, carry actions out. Each question holds the whole situation."""
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.envs.base import PlanningEnv, State
+from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.explore.catalogue import planners_for
 from saltwm.explore.desk import Desk, plain, png, shown_size
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
     from saltwm.planning.cem import Plan
     from saltwm.planning.costs import Situation
 
-SHOWN_CANDIDATES = 20
-SHOWN_ITERATIONS = 3
-"""Of a population: the first, the middle one and the last."""
+SHOWN_CANDIDATES = 24
 
 
 def scene(desk: Desk, ask: Scene) -> Answer:
@@ -108,43 +105,46 @@ def advance(desk: Desk, ask: Advance) -> Answer:
 
 
 def decide(desk: Desk, ask: Decide) -> Answer:
-    """A plan from one look: its actions, what the model expects of them, and the candidates that it was found among."""
+    """A plan from one look: its actions, what the model expects of them, and what it was found among."""
     import torch
+
+    from saltwm.ground.rng import torch_stream
+    from saltwm.planning.planners import plan
 
     env, model = desk.env_of(ask.model), desk.model(ask.model)
     state, goal = desk.state(env, ask.state), desk.state(env, ask.goal)
     one_of("planner", ask.planner, planners_for(desk, ask.model))
     frames = env.draw_many(np.stack([state, goal]), env.image_size)
     agent = _agent(desk, ask, env)
-    started = time.perf_counter()
     with torch.inference_mode():
-        no_past = np.empty((1, 0, model.action_encoder.block_dim), np.float32)
-        situation = agent.situation(View(frames[:1, None], no_past, frames[1:]))
+        started = time.perf_counter()
+        situation = agent.situation(_view(ask, frames, env.action_dim))
         looked = time.perf_counter()
-        found, population = _watched_plan(agent, situation, ask)
+        horizon = _horizon(agent, situation)
+        # The stream of an evaluation: the same task, seed and number of plans give the same plan.
+        generators = [torch_stream(agent.seed, "plan", ask.task, ask.number)]
+        found = plan(
+            model, situation, horizon=horizon, generators=generators, config=agent.planner, bounds=agent.bounds
+        )
         planned = time.perf_counter()
-        conditions = model.action_encoder.encode_normalised(found.actions)
-        path = model.rollout(situation.history, conditions)[0]
+        path = model.rollout(situation.history, model.action_encoder.encode_normalised(found.actions))[0]
         costs = (path - situation.goal).square().mean(dim=1)
         now = (situation.history[0, -1] - situation.goal[0]).square().mean()
-        shown = [_raw(agent, some) for some, _ in population]
+        shown = [_raw(agent, some) for some in _populations(agent, situation, found, horizon)]
     actions = _raw(agent, found.actions)[0]
     header = {
-        "actions": actions,
         "expected_costs": costs.tolist(),
         "cost_now": float(now),
         "elite_costs": found.elite_costs[0].tolist(),
         "look_seconds": looked - started,
         "plan_seconds": planned - looked,
         "distance": float(env.goal_distance(state[None], goal[None])[0]),
-        "population": [
-            {"actions": some, "costs": costs.tolist()} for some, (_, costs) in zip(shown, population, strict=True)
-        ],
+        "population": shown,
         **_trails(env, state, actions, shown),
         **pictures_of(desk, ask.model, path),
     }
-    blobs = [path.numpy().astype("<f4").tobytes()]
-    return Answer(_rounded(plain(header), exact=("actions",)), [*blobs, *decoded(desk, ask.model, path)])
+    blobs = [path.numpy().astype("<f4").tobytes(), *decoded(desk, ask.model, path)]
+    return Answer({**_rounded(plain(header)), "actions": plain(actions)}, blobs)  # actions come back, so they are exact
 
 
 def _agent(desk: Desk, ask: Decide, env: PlanningEnv) -> "Agent":
@@ -155,44 +155,38 @@ def _agent(desk: Desk, ask: Decide, env: PlanningEnv) -> "Agent":
         desk.model(ask.model),
         planner_named(ask.planner),
         horizon_blocks=ask.horizon_blocks,
+        look_every=ask.look_every,
         action_low=env.action_space.low if ask.bounded else None,
         action_high=env.action_space.high if ask.bounded else None,
         seed=ask.seed,
     )
 
 
-def _watched_plan(agent: "Agent", situation: "Situation", ask: Decide) -> "tuple[Plan, list[tuple[Tensor, Tensor]]]":
-    """The plan that the agent would make, and some of the candidates on the way, if its planner has any."""
+def _view(ask: Decide, frames: Frame, action_dim: int) -> View:
+    """One frame of the present and one of the goal, and what is left of the last plan."""
+    no_past = np.empty((1, 0, 0), np.float32)
+    rest = np.array(ask.rest, np.float32).reshape(1, -1, action_dim) if ask.rest else None
+    return View(frames[:1, None], no_past, frames[1:], np.array([ask.executed_blocks]), rest)
+
+
+def _horizon(agent: "Agent", situation: "Situation") -> int:
+    """Blocks to plan, as the agent counts them: all, or those that are left until the goal is due."""
+    if agent.look_every is None or situation.blocks_left is None:
+        return agent.horizon_blocks
+    return min(int(situation.blocks_left[0]), agent.horizon_blocks)
+
+
+def _populations(agent: "Agent", situation: "Situation", found: "Plan", horizon: int) -> "list[Tensor]":
+    """Draws [S, H, F A] of what a planner began with, and of what it ended with, where it searches a distribution."""
+    import torch
+
     from saltwm.ground.rng import torch_stream
-    from saltwm.planning.cem import cem
-    from saltwm.planning.costs import terminal_cost
-    from saltwm.planning.icem import icem
-    from saltwm.planning.mppi import mppi
-    from saltwm.planning.planners import plan
 
-    generators = [torch_stream(agent.seed, "plan", ask.task, ask.number)]
-    options: dict[str, Any] = {
-        "horizon": agent.horizon_blocks,
-        "generators": generators,
-        "config": agent.planner,
-        "bounds": agent.bounds,
-    }
-    searches: dict[str, Callable[..., Plan]] = {"cem": cem, "icem": icem, "mppi": mppi}
-    search = searches.get(agent.planner.kind)
-    if search is None:
-        return plan(agent.model, situation, **options), []
-    cost = terminal_cost(agent.model, situation)
-    seen: list[tuple[Tensor, Tensor]] = []
-
-    def watched(candidates: "Tensor") -> "Tensor":
-        costs = cost(candidates)
-        best = costs[0].argsort()[:SHOWN_CANDIDATES]
-        seen.append((candidates[0, best].clone(), costs[0, best].clone()))
-        return costs
-
-    found = search(watched, action_dim=agent.model.action_encoder.block_dim, **options)
-    chosen = np.unique(np.linspace(0, len(seen) - 1, SHOWN_ITERATIONS).round().astype(int))
-    return found, [seen[index] for index in chosen]
+    noise = torch.randn(SHOWN_CANDIDATES, *found.actions.shape[1:], generator=torch_stream(agent.seed, "shown"))
+    first = getattr(agent.planner, "initial_std", None)
+    drawn = [] if first is None else [first * noise]
+    drawn += [found.actions + found.std * noise] if bool((found.std > 0).any()) else []
+    return [some if agent.bounds is None else agent.bounds.clamp(some) for some in drawn]
 
 
 def _raw(agent: "Agent", normalised: "Tensor") -> NDArray[np.float32]:
@@ -226,10 +220,10 @@ def decoded(desk: Desk, model: str, path: "Tensor") -> list[bytes]:
     return [] if decoder is None else [png(picture) for picture in decoder.draw(path)]
 
 
-def _rounded(value: Any, exact: tuple[str, ...] = ()) -> Any:
-    """Numbers to look at need five digits; those that are sent back are exact."""
+def _rounded(value: Any) -> Any:
+    """Numbers to look at need five digits."""
     if isinstance(value, dict):
-        return {key: entry if key in exact else _rounded(entry) for key, entry in value.items()}
+        return {key: _rounded(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_rounded(entry) for entry in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value

@@ -79,6 +79,12 @@ class Decide:
     """The task whose random numbers these are."""
     bounded: bool
     """Whether actions stay inside the action space."""
+    look_every: Annotated[int, Field(ge=1, le=20)] | None
+    """Blocks that are carried out before the next look; None for the whole plan."""
+    executed_blocks: Index
+    """Since the episode began."""
+    rest: Actions
+    """What the last plan still holds, if anything."""
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,8 @@ class DataPreview(Job):
     """Dataset directory."""
     out: Aside[Path] = Path("preview")
     """Directory for the pictures."""
+    only: tuple[int, ...] = ()
+    """Numbers of the episodes to draw; some that are evenly spaced otherwise."""
     json: AsJson = False
 
     def do(self) -> "Preview":
@@ -90,7 +92,7 @@ class DataPreview(Job):
         from saltwm.disk.dataset import Dataset
         from saltwm.jobs.inspection import preview
 
-        return preview(Dataset.open(self.dataset, verify="sizes"), self.out)
+        return preview(Dataset.open(self.dataset, verify="sizes"), self.out, only=self.only)
 
 
 @dataclass(frozen=True)

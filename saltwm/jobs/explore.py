@@ -11,8 +11,9 @@ from pathlib import Path
 from saltwm.envs import ENVIRONMENTS
 from saltwm.ground.errors import Stopped, UsageError
 from saltwm.ground.extras import EXTRAS, require
-from saltwm.jobs.shelf import HERE, shelf
 
+SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
+"""Where the shelf is, looked at without importing torch: the server does without it."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -82,14 +83,14 @@ def folders_of(given: tuple[str, ...]) -> list[Path]:
 
 def _shipped(environments: tuple[str, ...]) -> list[Path]:
     """Checkpoints and held-out data of the environments, and the records of their evaluations."""
-    items = [item for item in shelf(HERE) if item.environment in environments]
-    if not items:
+    names = [f"{environment}-{part}" for environment in environments for part in ("salt", "lewm", "data")]
+    folders = [SHIPPED / name for name in names if (SHIPPED / name).is_dir()]
+    if not folders:
         raise UsageError(
-            f"nothing is shipped for {', '.join(environments)} under {HERE}; give folders, such as those of: "
+            f"nothing is shipped for {', '.join(environments)} under {SHIPPED}; give folders, such as those of: "
             "saltwm reproduce two-room --preset quick --out work/demo"
         )
-    results = HERE.parent / "results"
-    folders = dict.fromkeys(path for item in items for path in (item.checkpoint, item.data))
+    results = SHIPPED.parent / "results"
     return [*folders, *([results] if results.is_dir() else [])]
 
 

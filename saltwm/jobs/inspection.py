@@ -255,13 +255,20 @@ class Preview:
     animation: str
 
 
-def preview(dataset: Dataset, out: Path | str, episodes: int = 6, frames: int = 8) -> Preview:
-    """A contact sheet (a row per episode, time to the right) and a moving picture of the first of them."""
+def preview(
+    dataset: Dataset, out: Path | str, episodes: int = 6, frames: int = 8, only: tuple[int, ...] = ()
+) -> Preview:
+    """A contact sheet (a row per episode, time to the right) and a moving picture of the first of them.
+
+    `only` names the episodes; otherwise they are evenly spaced.
+    """
     out = Path(out)
     if out.resolve() == dataset.path.resolve():
         raise UsageError(f"{out}: pictures do not belong into the dataset; choose another directory")
     at_least("frames of an episode", frames)
-    chosen = _spread(len(dataset), episodes)
+    for episode in only:
+        dataset.states(episode)  # says which episodes there are
+    chosen = np.array(only, np.int64) if only else _spread(len(dataset), episodes)
     durable.make_folder(out)
     result = Preview(str(out / "contact-sheet.png"), str(out / "episode.gif"))
     sheet = Image.fromarray(_contact_sheet(dataset, chosen, frames))

@@ -222,7 +222,7 @@ export async function act(query) {
   async function decide() {
     const epoch = s.epoch;
     const planner = s.planner;
-    const { header, blobs } = await live.ask("decide", { model: s.model, state: s.state, goal: s.goal, planner, horizon_blocks: s.horizon, seed: s.seed, number: s.plans, task: s.task, bounded: bounded.checked });
+    const { header, blobs } = await live.ask("decide", { model: s.model, state: s.state, goal: s.goal, planner, horizon_blocks: s.horizon, seed: s.seed, number: s.plans, task: s.task, bounded: bounded.checked, look_every: looks(), executed_blocks: Math.floor(s.step / s.scene.frameskip), rest: wholeBlocks(s.queue) });
     if (epoch !== s.epoch) return;
     const skip = s.scene.frameskip;
     s.plans += 1;
@@ -266,8 +266,14 @@ export async function act(query) {
     }
   }
 
+  // A look after every block of a plan of one block is a look after the whole plan.
+  const looks = () => (s.look === "plan" || Number(s.look) >= s.horizon ? null : Number(s.look));
+
+  // What is left of a plan helps the next one to begin, if it is whole blocks.
+  const wholeBlocks = (actions) => (looks() && actions.length % s.scene.frameskip === 0 ? actions : []);
+
   async function turn(count) {
-    const every = s.look === "plan" ? Infinity : Number(s.look) * s.scene.frameskip;
+    const every = looks() === null ? Infinity : looks() * s.scene.frameskip;
     if (!s.queue.length || s.sinceLook >= every) await decide();
     if (s.queue.length) await advance(Math.min(count, s.queue.length, every - s.sinceLook));
   }
@@ -344,7 +350,7 @@ export async function act(query) {
     // Actions without a place in the picture are drawn as what they are: numbers over time.
     fill(fans, d.trail ? [] : Array.from({ length: s.scene.action_dim }, (_, part) => {
       const chart = new LineChart({ title: `Planned action ${part + 1}`, x: "step", height: 110 });
-      const lines = d.population.flatMap((some, place_) => some.actions.slice(0, 10).map((plan) => ({ kind: place_ === d.population.length - 1 ? "dream" : "soft", thin: true, quiet: true, points: plan.map((a, i) => [s.step + i, a[part]]) })));
+      const lines = d.population.flatMap((some, place_) => some.slice(0, 10).map((plan) => ({ kind: place_ === d.population.length - 1 ? "dream" : "soft", thin: true, quiet: true, points: plan.map((a, i) => [s.step + i, a[part]]) })));
       chart.set([...lines, { name: "plan", kind: "dream", points: d.actions.map((a, i) => [s.step + i, a[part]]) }]);
       return chart.element;
     }));

@@ -1,0 +1,143 @@
+"""What the page shows is what the library computes."""
+
+import numpy as np
+import pytest
+import torch
+
+from saltwm.disk.records import read_tasks
+from saltwm.envs import make_env
+from saltwm.explore.worker import answer
+from saltwm.ground.config import CEMConfig, GaussNewtonConfig
+from saltwm.jobs.chunks import read_outcomes
+from saltwm.planning.agent import Agent
+from saltwm.planning.policy import View
+
+BLOCKS = [[0.3, -0.2] * 5, [0.1, 0.4] * 5, [-0.5, 0.2] * 5]
+
+
+@pytest.fixture(scope="module")
+def task(results):
+    return read_tasks(results / "tasks/two-room-clean-seed1.json").tasks[0]
+
+
+def ask(desk, ask_, **options):
+    found = answer(desk, ask_, options)
+    assert "error" not in found.header, found.header["error"]
+    return found
+
+
+def decide(desk, task, **options):
+    usual = {"model": "two-room-salt", "state": task.state, "goal": task.goal, "planner": "gauss-newton"}
+    usual |= {"horizon_blocks": 5, "seed": 1, "number": 0, "task": 0, "bounded": True}
+    return ask(desk, "decide", **{**usual, "look_every": None, "executed_blocks": 0, "rest": [], **options})
+
+
+@pytest.mark.parametrize("planner", [GaussNewtonConfig(), CEMConfig()])
+def test_a_live_decision_is_the_agents_own_to_the_last_bit(desk, task, planner):
+    env = make_env("two-room")
+    frames = env.draw_many(np.array([task.state, task.goal]), 64)
+    agent = Agent(desk.model("two-room-salt"), planner, action_low=[-1, -1], action_high=[1, 1], seed=1)
+    view = View(frames[:1, None], np.empty((1, 0, 10), np.float32), frames[1:])
+    expected = agent.decide(view, [(0, 0)]).actions[0]
+    found = decide(desk, task, planner=planner.kind).header
+    assert np.array_equal(np.array(found["actions"], np.float32), expected)
+
+
+def test_a_recorded_episode_is_repeated_by_deciding_and_advancing_live(desk, results, task):
+    recorded = read_outcomes(results / "evaluations/two-room-salt-clean-seed1")[0]
+    plan = decide(desk, task, planner="cem").header
+    went = ask(desk, "advance", model="two-room-salt", state=task.state, goal=task.goal, actions=plan["actions"]).header
+    assert went["reached"] == recorded.record.success
+    assert len(went["states"]) == recorded.record.steps_taken
+    assert went["distances"][-1] == recorded.record.final_distance
+
+
+def test_the_replay_of_every_kind_of_episode_ends_where_the_record_says(desk, results):
+    outcomes = read_outcomes(results / "evaluations/two-room-lewm-clean-seed1")
+    for outcome in (next(o for o in outcomes if o.record.success), next(o for o in outcomes if not o.record.success)):
+        shown = ask(desk, "episode", results="results", cell="two-room-lewm-clean-seed1", task=outcome.record.task)
+        assert shown.header["distances"][-1] == outcome.record.final_distance
+        assert len(shown.blobs) == len(shown.header["steps"]) + 1 + len(shown.header["imagined"])
+
+
+def test_a_look_after_one_block_plans_for_what_is_left(desk, task):
+    first = decide(desk, task, look_every=1).header["actions"]
+    later = decide(desk, task, look_every=1, executed_blocks=1, rest=first[5:], number=1).header["actions"]
+    assert (len(first), len(later)) == (25, 20)
+
+
+def test_expected_costs_are_those_of_the_models_rollout(desk, task):
+    found = decide(desk, task)
+    path = torch.from_numpy(np.frombuffer(found.blobs[0], "<f4").reshape(5, -1).copy())
+    goal = desk.latent("two-room-salt", tuple(task.goal))
+    assert found.header["expected_costs"] == pytest.approx((path - goal).square().mean(1).tolist(), rel=1e-3)
+
+
+def test_shares_of_one_step_errors_add_up_for_an_affine_model_and_not_for_lewm(desk, task):
+    affine, other = (
+        ask(desk, "decompose", model=f"two-room-{name}", state=task.state, blocks=BLOCKS).header
+        for name in ("salt", "lewm")
+    )
+    assert abs(affine["remainder"]) < 1e-9
+    assert affine["rho"] < 1e-9
+    assert sum(affine["shares"]) == pytest.approx(1)
+    assert other["rho"] > 1e-3  # the control: what no linear propagation explains
+    assert abs(other["remainder"]) > 1e-4
+
+
+def test_the_terms_are_the_propagated_one_step_errors(desk, task):
+    from saltwm.diagnostics.propagation import measure
+
+    model = desk.model("two-room-salt")
+    found = ask(desk, "imagine", model="two-room-salt", state=task.state, blocks=BLOCKS).header
+    latents = torch.stack([desk.latent("two-room-salt", tuple(s)) for s in [task.state, *found["states"]]])
+    measured = measure(model.transition, latents[None], model.condition(torch.tensor(BLOCKS)[None]))
+    taken = ask(desk, "decompose", model="two-room-salt", state=task.state, blocks=BLOCKS).header
+    # Encoding pictures together or one by one differs in the last bits.
+    assert taken["delta"] == pytest.approx(measured.delta[0].norm(dim=1).tolist(), rel=1e-4)
+    assert taken["terms"][-1] == pytest.approx(float(measured.epsilon[0, -1].norm()), rel=1e-4)
+
+
+def test_the_nearest_frame_to_a_stored_latent_is_that_frame(desk):
+    gallery = desk.gallery("two-room-salt")
+    places = [0, 17, 500]
+    assert gallery.nearest(gallery.latents[places])[0] == places
+
+
+def test_a_goal_in_the_wall_is_put_beside_it(desk):
+    drawn = ask(desk, "draw", model="two-room-salt", state=[110.0, 150.0]).header["state"]
+    assert drawn == [100.0, 150.0]
+    assert ask(desk, "draw", model="two-room-salt", state=[110.0, 49.0]).header["state"] == [110.0, 49.0]  # the door
+
+
+def test_push_t_trails_are_the_agents_own_way():
+    from saltwm.explore.scenes import scene_of
+
+    env = make_env("push-t")
+    env.reset(seed=3)
+    state = env.state()
+    state[2:4] = (440.0, 440.0)  # the block is out of the way
+    actions = np.random.default_rng(0).uniform(-1, 1, (1, 6, 2)).astype(np.float32)
+    env.restore(state)
+    way = np.stack([state[:2], *(env.step(action)[0][:2] for action in actions[0])])
+    # Actions are float32 here and there, but not multiplied in the same order.
+    assert scene_of("push-t").trails(env, state, actions)[0] == pytest.approx(way / 512, abs=1e-7)
+
+
+def test_imagined_frames_are_labelled_decoded_only_when_a_decoder_is_fitted(desk, task, monkeypatch):
+    monkeypatch.setattr("saltwm.explore.desk.DECODER_STEPS", 3)
+    assert decide(desk, task).header["decoded"] == 0
+    assert ask(desk, "decoder", model="two-room-salt").header["steps"] == 0
+    while desk.idle():
+        pass
+    found = decide(desk, task)
+    assert found.header["decoded"] == 5
+    assert len(found.blobs) == 6
+    assert all(blob.startswith(b"\x89PNG") for blob in found.blobs[1:])
+
+
+def test_flags_are_a_command_that_draws_just_those_episodes(tmp_path):
+    from saltwm import cli
+
+    cli.main(["data", "preview", "checkpoints/two-room-data", "--only", "3", "17", "--out", str(tmp_path / "flagged")])
+    assert (tmp_path / "flagged/contact-sheet.png").exists()
