@@ -15,6 +15,8 @@ from saltwm.explore.messages import Advance, Answer, Decide, Draw, Scene
 from saltwm.explore.recorded import state_fields
 from saltwm.explore.scenes import scene_of
 from saltwm.ground.checks import one_of
+from saltwm.ground.config import PriorPlanner
+from saltwm.model.traits import traits_of
 from saltwm.planning.policy import View
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def scene(desk: Desk, ask: Scene) -> Answer:
         "frameskip": info.run.model.frameskip,
         "budget": CLEAN_PROTOCOL.budget_steps,
         "planners": planners_for(desk, ask.model),
-        "window": info.run.model.transformer.window if info.run.model.model == "lewm" else 1,
+        "window": traits_of(info.run.model.model).window(info.run.model),
         "trails": holds.trails is not None,
     }
     if name is not None:
@@ -151,14 +153,16 @@ def _agent(desk: Desk, ask: Decide, env: PlanningEnv) -> "Agent":
     from saltwm.evaluation.protocols import planner_named
     from saltwm.planning.agent import Agent
 
+    planner = planner_named(ask.planner)
     return Agent(
         desk.model(ask.model),
-        planner_named(ask.planner),
+        planner,
         horizon_blocks=ask.horizon_blocks,
         look_every=ask.look_every,
         action_low=env.action_space.low if ask.bounded else None,
         action_high=env.action_space.high if ask.bounded else None,
         seed=ask.seed,
+        prior=desk.prior(ask.model) if isinstance(planner, PriorPlanner) else None,
     )
 
 
@@ -181,10 +185,14 @@ def _populations(agent: "Agent", situation: "Situation", found: "Plan", horizon:
     import torch
 
     from saltwm.ground.rng import torch_stream
+    from saltwm.planning.prior import first_blocks
 
     noise = torch.randn(SHOWN_CANDIDATES, *found.actions.shape[1:], generator=torch_stream(agent.seed, "shown"))
     first = getattr(agent.planner, "initial_std", None)
     drawn = [] if first is None else [first * noise]
+    if situation.proposal is not None:  # the prior's mean and deviations
+        expected = first_blocks(situation.proposal, horizon)
+        drawn = [expected.mean.cpu() + expected.std.cpu() * noise]
     drawn += [found.actions + found.std * noise] if bool((found.std > 0).any()) else []
     return [some if agent.bounds is None else agent.bounds.clamp(some) for some in drawn]
 

@@ -1,15 +1,18 @@
 """What there is to explore, and what is wrong with the rest."""
 
 import dataclasses
-from typing import Any, get_args
+from typing import Any
 
 from saltwm.envs import ENVIRONMENTS
+from saltwm.evaluation.protocols import planner_named
 from saltwm.explore.desk import Desk
 from saltwm.explore.messages import Answer, Catalogue
-from saltwm.ground.config import PlannerConfig
+from saltwm.ground.config import ModelConfig, PriorPlanner
 from saltwm.ground.errors import SaltError
+from saltwm.jobs.evaluate import can_plan
+from saltwm.model.traits import traits_of
 
-LIVE_PLANNERS = ("gauss-newton", "cem", "icem", "mppi")
+LIVE_PLANNERS = ("map", "gauss-newton", "prior", "cem-prior", "cem", "icem", "mppi")
 """Planners that the page offers, quickest first; gradient descent is for other measurements."""
 
 
@@ -41,7 +44,7 @@ def _model(desk: Desk, name: str) -> dict[str, Any]:
         "objective": info.run.objective.objective,
         "frameskip": model.frameskip,
         "latent_dim": model.latent_dim,
-        "affine": model.model == "salt",
+        "affine": rolls_out_in_the_page(model),
         "step": info.step,
         "dataset": desk.data_of(name),
         "simulated": info.world.environment in ENVIRONMENTS,
@@ -49,11 +52,16 @@ def _model(desk: Desk, name: str) -> dict[str, Any]:
     }
 
 
+def rolls_out_in_the_page(model: ModelConfig) -> bool:
+    """Whether the next latent is affine in the last one alone, so that a few products in the page do."""
+    return traits_of(model.model).has_matrix and not model.affine.memory
+
+
 def planners_for(desk: Desk, name: str) -> list[str]:
-    """Planners that work with a model, quickest first."""
-    affine = desk.info(name).run.model.model == "salt"
-    known = {kind.kind for kind in get_args(PlannerConfig)}
-    return [kind for kind in LIVE_PLANNERS if kind in known and (affine or kind != "gauss-newton")]
+    """Planners that work with a model, quickest first; those with a prior where it has one."""
+    model, prior = desk.info(name).run.model, desk.has_prior(name)
+    planners = [planner_named(kind) for kind in LIVE_PLANNERS]
+    return [p.kind for p in planners if can_plan(model, p) and (prior or not isinstance(p, PriorPlanner))]
 
 
 def _results(desk: Desk, name: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from saltwm.diagnostics.decoder import Decoder
     from saltwm.disk.checkpoint import CheckpointInfo
     from saltwm.model.world_model import WorldModel
+    from saltwm.planning.prior import ActionPrior
 
 GALLERY_FRAMES = 1024
 ENCODED_AT_A_TIME = 64
@@ -67,6 +68,7 @@ class Desk:
     def __init__(self, places: list[Place]) -> None:
         self.places = {place.name: place for place in places}
         self.model = functools.lru_cache(maxsize=8)(self._model)
+        self.prior = functools.lru_cache(maxsize=8)(self._prior)
         self.info = functools.lru_cache(maxsize=None)(self._info)
         self.dataset = functools.lru_cache(maxsize=None)(self._dataset)
         self.env = functools.lru_cache(maxsize=8)(self._env)
@@ -105,6 +107,17 @@ class Desk:
         from saltwm.disk.checkpoint import load
 
         return load(self.checkpoint(name)).eval().requires_grad_(False)
+
+    def has_prior(self, name: str) -> bool:
+        """Whether an action prior lies beside the model."""
+        from saltwm.planning.prior_files import find_prior
+
+        return find_prior(self.checkpoint(name)) is not None
+
+    def _prior(self, name: str) -> "ActionPrior":
+        from saltwm.planning.prior_files import load_prior
+
+        return load_prior(self.checkpoint(name))
 
     def _dataset(self, name: str) -> Dataset:
         path = self.path(name, "dataset")

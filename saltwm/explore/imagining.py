@@ -1,12 +1,12 @@
 """Imagining: action blocks by hand, what a model expects of them, what happens, and where its error comes from."""
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from saltwm.envs.base import State
 from saltwm.explore.acting import decoded, pictures_of
+from saltwm.explore.catalogue import rolls_out_in_the_page
 from saltwm.explore.desk import GALLERY_FRAMES, Desk, plain, png, shown_size
 from saltwm.explore.messages import Answer, DecoderOf, Decompose, GalleryOf, Imagine, WeightsOf
 from saltwm.ground.checks import check
@@ -14,6 +14,8 @@ from saltwm.ground.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from saltwm.model.transition import Transition
 
 COMPONENTS = 6
 """Principal components that the map can show."""
@@ -73,7 +75,6 @@ def decompose(desk: Desk, ask: Decompose) -> Answer:
     import torch
 
     from saltwm.diagnostics.jacobians import in_float64
-    from saltwm.diagnostics.propagation import phi, step_jacobian
 
     blocks = _blocks(desk, ask)
     _, _, frames = _happens(desk, ask, blocks)
@@ -83,18 +84,15 @@ def decompose(desk: Desk, ask: Decompose) -> Answer:
         latents = torch.cat([start[None], desk.encode(ask.model, frames)])[None].double()
         conditions = model.condition(blocks[None]).double()
         exact = in_float64(model.transition)
-        epsilon = exact.predict(latents[:, :-1], conditions) - latents[:, 1:]
-        delta = exact.rollout(latents[:, :1], conditions) - latents[:, 1:]
-        horizon = len(blocks)
-        jacobians = torch.stack([step_jacobian(exact, latents, conditions, t) for t in range(1, horizon + 1)], dim=1)
-        products = [phi(jacobians, k, horizon)[0] for k in range(1, horizon + 1)]  # Phi_{k->H}
-        terms = torch.stack([product @ epsilon[0, k] for k, product in enumerate(products)])
-        end = delta[0, -1]
-        size = end.square().sum()
-        shares = terms @ end / size
+        epsilon = (exact.predict(latents[:, :-1], conditions) - latents[:, 1:])[0]
+        delta = (exact.rollout(latents[:, :1], conditions) - latents[:, 1:])[0]
+        products = _propagators(exact, latents, conditions)
+        terms = torch.stack([product @ error for product, error in zip(products, epsilon, strict=True)])
+        end = delta[-1]
+        shares = terms @ end / end.square().sum()
         header = {
-            "epsilon": epsilon[0].norm(dim=1).tolist(),
-            "delta": delta[0].norm(dim=1).tolist(),
+            "epsilon": epsilon.norm(dim=1).tolist(),
+            "delta": delta.norm(dim=1).tolist(),
             "terms": terms.norm(dim=1).tolist(),
             "shares": shares.tolist(),
             "remainder": float(1 - shares.sum()),
@@ -102,6 +100,28 @@ def decompose(desk: Desk, ask: Decompose) -> Answer:
             "phi": [float(torch.linalg.matrix_norm(product, ord=2)) for product in products],
         }
     return Answer(plain(header))
+
+
+def _propagators(transition: "Transition", latents: "Tensor", conditions: "Tensor") -> "list[Tensor]":
+    """Phi_{k->H} [D, D] for k = 1 .. H: what an error made at step k becomes at the end, along the encoded latents.
+
+    Through every latent that a step sees: an error reaches LeWM's prediction by its whole window.
+    """
+    import torch
+
+    from saltwm.diagnostics.propagation import step_jacobians
+
+    horizon, dim = conditions.shape[1], latents.shape[2]
+    jacobians = {t: step_jacobians(transition, latents, conditions, t)[0] for t in range(2, horizon + 1)}
+    products = []
+    for k in range(1, horizon + 1):
+        became = {k: torch.eye(dim, dtype=latents.dtype)}
+        for t in range(k + 1, horizon + 1):
+            seen = range(t - len(jacobians[t]), t)  # the latents that the prediction of step t looks at
+            parts = [jacobians[t][place] @ became[at] for place, at in enumerate(seen) if at in became]
+            became[t] = torch.stack(parts).sum(dim=0)
+        products.append(became[horizon])
+    return products
 
 
 def gallery(desk: Desk, ask: GalleryOf) -> Answer:
@@ -139,17 +159,14 @@ def weights(desk: Desk, ask: WeightsOf) -> Answer:
     """The folded transition of a state-affine model: all that the page needs to roll out eq. 8 itself."""
     import torch
 
-    from saltwm.model.affine import StateAffine
-    from saltwm.planning.costs import FoldedAffine
-
     model = desk.model(ask.model)
-    if not isinstance(model.transition, StateAffine):
-        raise UsageError(f"{ask.model}: only a state-affine transition is rolled out in the page")
-    with torch.no_grad():
-        folded = FoldedAffine.of(model)
     encoder = model.action_encoder
-    fields = {field.name: getattr(folded, field.name) for field in dataclasses.fields(folded)}
-    del fields["modes_beside"]  # the same numbers, transposed
+    if not rolls_out_in_the_page(model.config):
+        raise UsageError(f"{ask.model}: only a state-affine transition without memory is rolled out in the page")
+    with torch.no_grad():
+        folded = model.transition.folded(encoder)
+    names = ("hidden_weight", "hidden_bias", "effect_weight", "effect_bias", "modes")
+    fields = {name: getattr(folded, name) for name in names}
     fields |= {"action_mean": encoder.action_mean, "action_std": encoder.action_std}
     header: dict[str, Any] = {
         "fields": [{"name": name, "shape": list(tensor.shape)} for name, tensor in fields.items()],
