@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 # MuJoCo's software renderers; Two-Room and PushT need neither.
 APT_PACKAGES := libegl1 libosmesa6 libgl1
+# The browser that the explorer's tests drive; they are skipped, and say so, where there is none.
+APT_BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint bench docs sbom wheel clean
@@ -56,13 +58,15 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.runtime
 	@$(PIP) --no-build-isolation -e '.[dev]'
+	@$(MAKE) --no-print-directory renderers APT_PACKAGES="$(APT_BROWSER)" NEEDED_BY="The explorer's tests need"
 	@mkdir -p work && touch $@
 
+NEEDED_BY := MuJoCo rendering needs
 .PHONY: renderers
 renderers: ## install MuJoCo's software renderers with apt, when that is possible
 	@if ! command -v dpkg-query > /dev/null; then exit 0; fi; \
 	missing=""; for p in $(APT_PACKAGES); do dpkg-query -W -f='$${Status}' $$p 2> /dev/null | grep -q "ok installed" || missing="$$missing $$p"; done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ]; then { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing; } > /dev/null 2>&1 \
-	  || echo "MuJoCo rendering needs: apt-get install$$missing"; \
-	else echo "MuJoCo rendering needs: sudo apt-get install$$missing"; fi
+	  || echo "$(NEEDED_BY): apt-get install$$missing"; \
+	else echo "$(NEEDED_BY): sudo apt-get install$$missing"; fi

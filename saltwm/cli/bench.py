@@ -44,11 +44,18 @@ def _load(quick: bool) -> "list[Figure]":
     return load_figures(episodes=20, rounds=2) if quick else load_figures()
 
 
+def _explore(quick: bool) -> "list[Figure]":
+    from saltwm.bench.explore import explore_figures
+
+    return explore_figures(rounds=5) if quick else explore_figures()
+
+
 BENCHES: "dict[str, Callable[[bool], list[Figure]]]" = {
     "plan": _plan,
     "train": _train,
     "collect": _collect,
     "load": _load,
+    "explore": _explore,
 }
 """Name -> the figures it measures; called with `quick`, which trades accuracy for time."""
 
@@ -58,7 +65,7 @@ class Bench:
     """Measure speed; what is wanted of a figure is a ratio within this run, so it holds on any machine."""
 
     job: tyro.conf.Positional[str] = "all"
-    """plan, train, collect, load, or all of them."""
+    """plan, train, collect, load, explore, or all of them."""
     out: Maybe[Path] = None
     """Directory for a file of figures per benchmark, such as plan.json; nothing is written without it."""
     quick: bool = False

@@ -7,10 +7,16 @@ import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from saltwm.envs import ENVIRONMENTS
 from saltwm.ground.errors import Stopped, UsageError
 from saltwm.ground.extras import EXTRAS, require
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from saltwm.explore.server import Explorer
 
 SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
 """Where the shelf is, looked at without importing torch: the server does without it."""
@@ -40,32 +46,40 @@ def explore(job: Explore, say: Callable[[str], None] = print) -> None:
     import uvicorn
 
     from saltwm.explore.folders import find_places
-    from saltwm.explore.messages import MOST_BYTES
-    from saltwm.explore.server import MOST_SESSIONS, Explorer
+    from saltwm.explore.server import Explorer
 
     places = find_places(folders_of(job.given))
-    with _bound(job) as listening:
+    with bound(job) as listening:
         explorer = Explorer(places, port=listening.getsockname()[1], host=job.host)
-        config = uvicorn.Config(
-            explorer.app(),
-            log_level="warning",
-            access_log=False,  # addresses hold the token
-            server_header=False,
-            ws="websockets-sansio",
-            ws_max_size=MOST_BYTES,
-            ws_per_message_deflate=False,  # nothing is gained between two processes of one machine
-            limit_concurrency=16 * MOST_SESSIONS,
-            h11_max_incomplete_event_size=16 * 1024,
-            timeout_graceful_shutdown=2,
-        )
         say(f"exploring {len(places)} folders at {explorer.address}")
         say("the address holds a secret of this session; Ctrl-C ends it")
         if job.browser:
             threading.Timer(0.5, webbrowser.open, [explorer.address]).start()
         # uvicorn ends in order on the first signal and passes it on when it has
         with contextlib.suppress(KeyboardInterrupt, Stopped):
-            uvicorn.Server(config).run(sockets=[listening])
+            uvicorn.Server(configured(explorer)).run(sockets=[listening])
     say("the explorer has ended")
+
+
+def configured(explorer: "Explorer") -> "uvicorn.Config":
+    """How the explorer is served: bounded in every direction, and without a log, because addresses hold the token."""
+    import uvicorn
+
+    from saltwm.explore.messages import MOST_BYTES
+    from saltwm.explore.server import MOST_SESSIONS
+
+    return uvicorn.Config(
+        explorer.app(),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="websockets-sansio",
+        ws_max_size=MOST_BYTES,
+        ws_per_message_deflate=False,  # nothing is gained between two processes of one machine
+        limit_concurrency=16 * MOST_SESSIONS,
+        h11_max_incomplete_event_size=16 * 1024,
+        timeout_graceful_shutdown=2,
+    )
 
 
 def folders_of(given: tuple[str, ...]) -> list[Path]:
@@ -104,7 +118,7 @@ def _require_loopback(job: Explore) -> None:
         raise UsageError(f"--port must be 0 to 65535, found {job.port}")
 
 
-def _bound(job: Explore) -> socket.socket:
+def bound(job: Explore) -> socket.socket:
     """A listening socket, bound before anything is said, so that its port is known."""
     family = socket.AF_INET6 if ":" in job.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)

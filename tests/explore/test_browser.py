@@ -1,0 +1,268 @@
+"""The pages in a real browser: a goal set by clicking and reached, scrubbing, comparing, the keyboard alone."""
+
+import functools
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from exploring import ROOT, exploring
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+DRIVER = shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no browser: apt-get install chromium chromium-driver"),
+    pytest.mark.timeout(900),
+]
+PATIENCE = 120
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(word)
+    options.binary_location = CHROMIUM
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield Browser(driver)
+    driver.quit()
+
+
+class Browser:
+    """Selenium in the words of these tests."""
+
+    def __init__(self, driver):
+        self.driver = driver
+        self.resize(1400, 1000)
+
+    def resize(self, width, height):
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def prefer(self, **features):
+        plain = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": plain})
+
+    def open(self, running, view):
+        self.driver.get("about:blank")
+        self.driver.get(f"{running.address}#/{view}")
+        self.wait(lambda: self.all("main .view") and self.all("#status")[0].text == "ready")
+
+    def wait(self, is_true, seconds=PATIENCE):
+        deadline = time.monotonic() + seconds
+        while not (found := is_true()):
+            assert time.monotonic() < deadline, "\n".join(self.console()) or self.driver.title
+            time.sleep(0.1)
+        return found
+
+    def all(self, selector):
+        return self.driver.find_elements("css selector", selector)
+
+    def named(self, selector, text):
+        return next(element for element in self.all(selector) if element.text == text)
+
+    def choose(self, label, value):
+        script = """
+            const labels = [...document.querySelectorAll('label.field')];
+            const label = labels.find((x) => x.firstChild.textContent === arguments[0]);
+            const select = label.querySelector('select');
+            select.value = arguments[1];
+            select.dispatchEvent(new Event('change'));
+            return select.value;
+        """
+        assert self.driver.execute_script(script, label, value) == value
+
+    def picture(self, place):
+        """The pixels of one of the pictures, to see whether they change."""
+        return self.driver.execute_script(
+            "return document.querySelectorAll('.pictures canvas')[arguments[0]].toDataURL()", place
+        )
+
+    def press(self, *keys):
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def click_at(self, element, x, y):
+        """A click at shares of an element's width and height."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        size = element.size
+        offset = (round((x - 0.5) * size["width"]), round((y - 0.5) * size["height"]))
+        ActionChains(self.driver).move_to_element_with_offset(element, *offset).click().perform()
+
+    def console(self):
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@pytest.fixture
+def page(browser):
+    browser.console()
+    browser.resize(1400, 1000)
+    browser.prefer(prefers_color_scheme="light", prefers_reduced_motion="no-preference")
+    yield browser
+    assert browser.console() == []
+
+
+def test_a_goal_set_by_clicking_is_reached(page, running):
+    page.open(running, "act?model=two-room-salt&planner=gauss-newton&start=60_150&goal=70_160")
+    before = page.picture(2)
+    page.click_at(page.all(".pictures .frame")[2], 60 / 224, 60 / 224)
+    page.wait(lambda: page.picture(2) != before)
+    page.named("button", "Play").click()
+    page.wait(lambda: "Reached in" in page.all("[role=status].small")[0].text)
+    assert page.all(".badge")[0].text == "reached"
+    assert page.all(".thumbs canvas")
+    assert "goal=" in page.driver.current_url
+
+
+def test_a_push_while_it_acts_is_seen_and_recovered_from(page, running):
+    page.open(running, "act?model=two-room-salt&planner=gauss-newton&start=50_180&goal=60_60&look=1")
+    page.named("button", "One step").click()
+    page.wait(lambda: page.all(".thumbs canvas") and page.all("#status")[0].text == "ready")
+    page.click_at(page.all(".pictures .frame")[0], 80 / 224, 120 / 224)
+    page.wait(lambda: "Pushed" in page.all("#notice")[0].text)
+    page.named("button", "Play").click()
+    page.wait(lambda: page.all(".badge"))
+
+
+def test_the_page_rolls_out_what_the_model_does(page, running):
+    page.open(running, "imagine?model=two-room-salt")
+    page.wait(lambda: "differs by" in page.all("[role=status].small")[0].text or _move_a_slider(page))
+    page.wait(lambda: "differs by" in page.all("[role=status].small")[0].text)
+    words = page.all("[role=status].small")[0].text.split("differs by ")[1]
+    assert float(words.split()[0]) < 1e-3
+    page.wait(lambda: "rest 0" in page.all("[aria-label^='Share of each']")[0].get_attribute("aria-label"))
+
+
+def _move_a_slider(page):
+    page.driver.execute_script(
+        "const s = document.querySelector('.block input'); s.value = 0.5; s.dispatchEvent(new Event('input'))"
+    )
+    time.sleep(1)
+    return False
+
+
+def test_scrubbing_moves_the_picture_and_the_address(page, running):
+    page.open(running, "browse?cell=two-room-salt-clean-seed1&task=0")
+    page.wait(lambda: page.all(".scrub output")[0].text.endswith("/ 20"))
+    before = page.picture(0)
+    page.driver.execute_script(
+        "const r = document.querySelector('.scrub input'); r.value = 20; r.dispatchEvent(new Event('input'))"
+    )
+    assert page.picture(0) != before
+    assert "step=20" in page.driver.current_url
+    assert page.all(".badge")[0].text == "reached"
+
+
+def test_two_methods_are_compared_on_the_same_task(page, running):
+    page.open(running, "browse?cell=two-room-salt-clean-seed1&task=0&beside=two-room-lewm-clean-seed1")
+    page.wait(lambda: len([h for h in page.all("section h3") if h.text.startswith(("salt:", "lewm:"))]) == 2)
+    assert "McNemar" in page.all("section p.soft")[0].text
+    page.wait(lambda: len(page.all(".pictures canvas")) == 6)
+
+
+def test_the_keyboard_alone_does_it(page, running):
+    from selenium.webdriver.common.keys import Keys
+
+    page.open(running, "browse?cell=two-room-salt-clean-seed1&task=0")
+    page.wait(lambda: page.all(".scrub output")[0].text.endswith("/ 20"))
+    page.driver.execute_script("document.activeElement.blur()")
+    page.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert page.all(".scrub output")[0].text == "2 / 20"
+    page.press("x")
+    page.wait(lambda: "task=1" in page.driver.current_url)  # the first failure
+    page.press("t")
+    assert page.driver.execute_script("return document.documentElement.dataset.theme") == "dark"
+    page.press("t", "?")
+    assert page.all("dialog[open]")
+    page.press(Keys.ESCAPE)
+    page.press("5")
+    page.wait(lambda: page.all("h1") and page.all("h1")[0].text == "Stored episodes")
+    page.wait(lambda: page.all("#status")[0].text == "ready")
+    page.press("f")
+    page.wait(lambda: "flagged: 0" in page.driver.find_element("tag name", "main").text)
+    page.press("1")
+    page.wait(lambda: page.all("h1") and page.all("h1")[0].text == "Watch a model act")
+    page.wait(lambda: page.all("#status")[0].text == "ready")
+    goal = page.all(".pictures canvas")[2]
+    before = page.picture(2)
+    page.driver.execute_script("arguments[0].focus()", goal)
+    page.press(Keys.ARROW_UP, Keys.ARROW_UP)
+    page.wait(lambda: page.picture(2) != before)
+
+
+def test_a_killed_worker_leaves_the_page_as_it_is(page, running):
+    page.open(running, "act?model=two-room-salt&planner=gauss-newton&start=60_150&goal=60_60")
+    (worker,) = running.workers()
+    os.kill(worker, 9)
+    page.wait(lambda: "another took over" in page.all("#notice")[0].text)
+    page.named("button", "Play").click()
+    page.wait(lambda: page.all(".badge"))
+
+
+@pytest.mark.parametrize("view", ["act", "imagine", "browse", "map", "data"])
+def test_a_narrow_screen_scrolls_in_one_direction_only(page, running, view):
+    page.resize(375, 800)
+    page.open(running, f"{view}?model=two-room-salt")
+    wide = page.driver.execute_script("return document.documentElement.scrollWidth")
+    assert wide <= 375
+
+
+@functools.cache
+def axe():
+    """axe-core's script, from npm; None where it cannot be had."""
+    place = Path(os.environ.get("SALTWM_AXE", ROOT / "work/axe/node_modules/axe-core/axe.min.js"))
+    if not place.exists() and shutil.which("npm"):
+        command = ["npm", "install", "--silent", "--no-audit", "--prefix", str(place.parents[2]), "axe-core@4.14.0"]
+        place.parents[2].mkdir(parents=True, exist_ok=True)
+        subprocess.run(command, check=False, timeout=120, capture_output=True)
+    return place.read_text() if place.exists() else None
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(page, running, theme):
+    if axe() is None:
+        pytest.skip("axe-core is missing: npm install --prefix work/axe axe-core@4.14.0")
+    page.prefer(prefers_color_scheme=theme, prefers_reduced_motion="reduce")
+    found = {}
+    for view in ("act?model=two-room-salt", "imagine", "browse?cell=two-room-salt-clean-seed1&task=1", "map", "data"):
+        page.open(running, view)
+        page.driver.execute_script("try { localStorage.removeItem('saltwm-theme') } catch {}")
+        page.driver.execute_script(axe())
+        report = page.driver.execute_async_script(
+            "axe.run(document, {resultTypes: ['violations']}).then(arguments[arguments.length - 1])"
+        )
+        serious = [v for v in report["violations"] if v["impact"] in ("serious", "critical")]
+        found |= {f"{view}: {v['id']}": [node["html"][:120] for node in v["nodes"]] for v in serious}
+    assert found == {}
+
+
+def test_reduced_motion_goes_straight_to_the_end(page, running):
+    page.prefer(prefers_color_scheme="light", prefers_reduced_motion="reduce")
+    page.open(running, "browse?cell=two-room-salt-clean-seed1&task=0")
+    page.wait(lambda: page.all(".scrub output")[0].text.endswith("/ 20"))
+    page.named(".scrub button", "Play").click()
+    assert page.all(".scrub output")[0].text == "20 / 20"
+
+
+def test_a_hostile_name_is_only_ever_text(page, tmp_path):
+    import sys
+
+    sys.path.insert(0, str(ROOT / "tests/promises"))
+    from test_report_is_inert import hostile_results
+
+    name = "</title><img src=x onerror=document.title='owned'>"
+    with exploring(hostile_results(tmp_path / "results", name)) as server:
+        page.open(server, "browse")
+        page.wait(lambda: page.all("tbody tr"))
+        page.wait(page.all("#notice")[0].is_displayed)  # its task cannot be drawn
+        assert name in page.driver.find_element("tag name", "main").text
+        assert not page.all("main img")
+        assert "owned" not in page.driver.title
