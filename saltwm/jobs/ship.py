@@ -27,6 +27,7 @@ from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, Us
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.diagnose import training_seconds
 from saltwm.planning import prior_files
+from saltwm.planning.prior_files import PriorInfo
 
 SHIPMENT_FILE = "shipment.json"
 FORMAT = 1
@@ -95,24 +96,32 @@ def ship(
     files[SHIPMENT_FILE] = durable.json_bytes(to_plain(shipment))
     files[checkpoint.WEIGHTS_FILE] = checkpoint.to_bytes(checkpoint.halved(weights) if precision == "half" else weights)
     _require_small(out, sum(map(len, files.values())), most_megabytes)
+    prior = _read_prior(source.checkpoint)
     with durable.only_replacer(out, "ship"):
         _require_replaceable(out)
         checkpoint.publish(out, info, files, replace=True)
-        _ship_prior(source.checkpoint, out)
+        if prior is not None:
+            _publish_prior(prior, out)
     return shipment
 
 
-def _ship_prior(source: Path, out: Path) -> None:
-    """The action prior of a checkpoint, if it has one, now as that of the shipped checkpoint `out`."""
+def _read_prior(source: Path) -> tuple[PriorInfo, bytes] | None:
+    """The action prior of a checkpoint; None if it has none, MismatchError if it is another's."""
     found = prior_files.find_prior(source)
     if found is None:
-        return
+        return None
     info = prior_files.read_info(found)
     prior_files.require_own(info, source, found)
+    return info, durable.read_bytes(found / prior_files.WEIGHTS_FILE)
+
+
+def _publish_prior(prior: tuple[PriorInfo, bytes], out: Path) -> None:
+    """Make it the prior of the shipped checkpoint `out`, whose rounded weights are another checkpoint."""
+    info, weights = prior
     place = prior_files.place_for(out)
     with durable.only_replacer(place, "ship"):
         shipped = dataclasses.replace(info, checkpoint_sha256=prior_files.identity(out))
-        prior_files.publish(place, shipped, durable.read_bytes(found / prior_files.WEIGHTS_FILE))
+        prior_files.publish(place, shipped, weights)
 
 
 def read_shipment(path: Path) -> Shipment:

@@ -105,8 +105,8 @@ def require_own(info: PriorInfo, model: Path, folder: Path) -> None:
     """MismatchError naming each difference unless the prior was made for the checkpoint `model`."""
     if different := differences(info, checkpoint.read_info(model), identity(model)):
         raise MismatchError(
-            f"{folder}: is the prior of another model than {model} ({'; '.join(different)}); remove the folder and "
-            "make the prior again with saltwm prior"
+            f"{folder}: is the prior of another model than {model} ({'; '.join(different)}); make its own with: "
+            f"saltwm prior {model} --data TRAINING_DATASET"
         )
 
 

@@ -1,6 +1,7 @@
 """Learning a prior: beside the checkpoint and no part of it, whole or absent, the same bytes after any kill."""
 
 import dataclasses
+import errno
 import json
 import math
 import shutil
@@ -16,7 +17,7 @@ from saltwm.data.split import held_out
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.durable import read_config, write_config
 from saltwm.ground.config import ImitationConfig, MapConfig, PriorConfig
-from saltwm.ground.errors import DamagedError, LockedError, MismatchError, Stopped, UsageError
+from saltwm.ground.errors import DamagedError, DiskError, LockedError, MismatchError, Stopped, UsageError
 from saltwm.jobs.evaluate import Evaluate
 from saltwm.jobs.prior_learner import learn_prior
 from saltwm.jobs.ship import ship
@@ -238,6 +239,13 @@ def test_shipping_a_run_ships_its_prior(learnt, tmp_path):
     load_prior(tmp_path / "shipped")
 
 
+def test_a_prior_of_another_checkpoint_is_not_shipped(mine, tmp_path):
+    rewritten(mine, checkpoint_sha256="b" * 64)
+    with pytest.raises(MismatchError, match="saltwm prior"):
+        ship(mine, tmp_path / "shipped")
+    assert not (tmp_path / "shipped").exists()
+
+
 # --- stopped and killed ----------------------------------------------------------------------------------------------
 
 
@@ -270,6 +278,28 @@ def test_a_job_that_crashes_before_each_durable_step_in_turn_ends_with_the_same_
     assert prior_bytes(bare) == prior_bytes(learnt)
     assert leftovers(bare) == []
     assert not (bare / "prior.work").exists()
+
+
+@pytest.mark.parametrize("writes", [1, 4, 7, 10])
+def test_a_full_disk_costs_nothing_that_was_saved(learnt, bare, dataset, monkeypatch, writes):
+    left = writes
+
+    def full(step, path):
+        nonlocal left
+        left -= step == "write"
+        if left == 0:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(durable, "_before_step", full)
+    with pytest.raises(DiskError, match="what was saved is intact"):
+        learn_prior(bare, dataset, SMALL)
+    assert not (bare / "prior").exists()
+    assert leftovers(bare) == []
+    for save in (bare / "prior.work").glob("step-*"):
+        durable.verify_directory(save)
+    monkeypatch.undo()
+    learn_prior(bare, dataset, SMALL)
+    assert prior_bytes(bare) == prior_bytes(learnt)
 
 
 def words(run, dataset):
