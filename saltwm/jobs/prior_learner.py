@@ -2,7 +2,7 @@
 
 RUN/prior/                         the prior, when it is done
 RUN/prior.work/job.json            what is being learnt
-RUN/prior.work/step-000250/        weights and optimiser, to go on from; gone when the prior is done
+RUN/prior.work/step-001000/        weights and optimiser, to go on from; gone when the prior is done
 """
 
 import time
