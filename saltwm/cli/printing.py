@@ -26,20 +26,24 @@ def say(message: Any) -> None:
 
     Brackets and colons are no markup, and a long line is left to the terminal: it puts no line break into it.
     """
-    from rich.console import Console, Group
+    from rich.console import Group
     from rich.text import Text
+
+    from saltwm.ground.terminal import SafeConsole
 
     if isinstance(message, Group):  # tables and sentences, each in its own way
         for part in message.renderables:
             say(part)
         return
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = SafeConsole(highlight=False, markup=False, emoji=False)
     console.print(message, soft_wrap=isinstance(message, str | Text))
 
 
 def say_error(message: str) -> None:
     """One line to standard error."""
-    print(f"saltwm: {message}", file=sys.stderr)
+    from saltwm.ground.terminal import printable
+
+    print(f"saltwm: {printable(message, keep='')}", file=sys.stderr)
 
 
 def next_command(command: str) -> None:

@@ -1,5 +1,6 @@
 """Zarr v3 arrays through TensorStore: created from metadata, opened only if the metadata is what we expect."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import tensorstore
 from numpy.typing import NDArray
 
 from saltwm.disk import durable, layout
+from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, ShapeError
 
 # Writers run one to a core, and the directory's publisher syncs, so TensorStore need not.
@@ -48,6 +50,7 @@ def write_table(path: Path, values: NDArray[Any]) -> None:
 
 def read_table(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Read a whole array, which must have this shape and dtype."""
+    budget.require(path, f"an array of shape {list(shape)}", math.prod(shape) * np.dtype(dtype).itemsize)
     try:
         return np.asarray(open_array(path, layout.table_metadata(shape, dtype), read_context()).read().result())
     except ValueError as error:

@@ -293,7 +293,9 @@ def _require_own_name(path: Path) -> None:
 
 def _say_aside(message: str) -> None:
     """On standard error, so that results on standard output stay clean."""
-    print(message, file=sys.stderr)
+    from saltwm.ground.terminal import printable
+
+    print(printable(message), file=sys.stderr)
 
 
 def find_checkpoint(path: Path, say: Callable[[str], None] = _say_aside) -> Path:

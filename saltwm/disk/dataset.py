@@ -11,11 +11,11 @@ import numpy as np
 import tensorstore
 from numpy.typing import NDArray
 
-from saltwm.disk import dataset_writer as parts
 from saltwm.disk import durable, layout
 from saltwm.disk.arrays import first_line, open_array, read_context, read_table
 from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Recipe, part_path
+from saltwm.ground import budget
 from saltwm.ground.checks import check
 from saltwm.ground.config import Variant, WorldSpec
 from saltwm.ground.errors import DamagedError, UsageError
@@ -287,10 +287,20 @@ def _check_recipe(path: Path, attributes: _Attributes) -> None:
     positive = (recipe.episodes, recipe.episodes_per_part, recipe.frame_every, recipe.state_dim)
     if min(*positive, recipe.world.image_size, recipe.world.action_dim) < 1 or recipe.parts != len(attributes.parts):
         raise DamagedError(f"{path / layout.ROOT_FILE}: counts that cannot be: {recipe}")
+    _check_sizes(path / layout.ROOT_FILE, attributes)
     if {len(attributes.action_mean), len(attributes.action_std)} != {recipe.world.action_dim}:
         raise DamagedError(f"{path / layout.ROOT_FILE}: action statistics of another dimension")
     if not file.is_file() or read_config(Recipe, file) != recipe:
         raise DamagedError(f"{file}: missing or not the recipe that {layout.ROOT_FILE} names")
+
+
+def _check_sizes(where: Path, attributes: _Attributes) -> None:
+    """DamagedError for a dataset whose tables or frames would not fit into the budget."""
+    recipe = attributes.recipe
+    steps = sum(part.steps for part in attributes.parts)
+    row = 4 * recipe.world.action_dim + 8 * recipe.state_dim
+    budget.require(where, f"{recipe.episodes} episodes of {steps} steps", 8 * recipe.episodes + row * steps)
+    budget.require_frames(where, recipe.world.image_size)
 
 
 def _incomplete(path: Path) -> DamagedError | UsageError:
@@ -298,7 +308,7 @@ def _incomplete(path: Path) -> DamagedError | UsageError:
         lacking = f"it has neither {layout.ROOT_FILE} nor {layout.RECIPE_FILE}"
         return UsageError(f"{path}: not a dataset: {lacking}", remedy="make a dataset")
     recipe = read_config(Recipe, path / layout.RECIPE_FILE)
-    missing = len(parts.missing_parts(path, recipe))
+    missing = recipe.parts - sum(1 for entry in path.glob("part-*") if entry.is_dir())
     message = f"{path}: incomplete, {missing} of {recipe.parts} parts are missing"
     return DamagedError(message, remedy="finish", path=path)
 

@@ -16,6 +16,7 @@ from saltwm.disk.arrays import create_array, read_table, write_table
 from saltwm.disk.claim import claim
 from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Episode, Recipe, part_path
+from saltwm.ground import budget
 from saltwm.ground.errors import UsageError
 from saltwm.ground.strict_json import to_plain
 
@@ -33,6 +34,8 @@ def start(path: Path, recipe: Recipe) -> None:
 
 def missing_parts(path: Path, recipe: Recipe) -> list[int]:
     """Parts that are still to be written."""
+    if recipe.parts > budget.MOST_PARTS:
+        raise UsageError(f"{path}: {recipe.parts} parts; expected at most {budget.MOST_PARTS}, with more episodes each")
     return [part for part in range(recipe.parts) if not part_path(path, part).is_dir()]
 
 

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from saltwm.disk import durable
 from saltwm.disk.durable import read_config
+from saltwm.ground import budget
 from saltwm.ground.config import ProtocolConfig, WorldSpec
 from saltwm.ground.errors import DamagedError
 from saltwm.ground.strict_json import LATER, from_plain, to_plain
@@ -500,6 +501,7 @@ def read_tasks(path: Path) -> TaskSet:
     tasks = from_plain(TaskSet, value, str(path))
     if tasks.sha256 != stored:
         raise DamagedError(f"{path}: its tasks do not have the hash it names; they were edited")
+    budget.require_frames(path, tasks.world.image_size)
     return tasks
 
 

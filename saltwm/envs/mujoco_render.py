@@ -28,7 +28,10 @@ def load_mujoco() -> Any:
     """The mujoco module, imported after MUJOCO_GL is decided, because it looks at it only once."""
     if "mujoco" not in sys.modules and "MUJOCO_GL" not in os.environ:
         os.environ["MUJOCO_GL"] = choose_backend()
-    import mujoco
+    try:
+        import mujoco
+    except RuntimeError as error:  # a word in MUJOCO_GL that it does not know
+        raise UsageError(f"{str(error).splitlines()[0]}; unset it to have one chosen") from error
 
     return mujoco
 

@@ -20,6 +20,9 @@ from saltwm.ground.errors import DamagedError, MismatchError, UsageError
 from saltwm.ground.rng import stream
 from saltwm.ground.strict_json import differing_fields, to_plain
 
+LARGEST_STATE = 1e6
+"""Positions, angles and velocities of every environment stay far below this."""
+
 
 @dataclass(frozen=True)
 class _Drawn:
@@ -63,6 +66,18 @@ def with_kinds(tasks: TaskSet) -> TaskSet:
     kinds = env_class(tasks.world.environment).task_kinds(states, goals)
     named = (dataclasses.replace(task, kind=kind) for task, kind in zip(tasks.tasks, kinds, strict=True))
     return dataclasses.replace(tasks, tasks=tuple(named))
+
+
+def require_possible(tasks: TaskSet, where: object) -> None:
+    """DamagedError unless every start and goal is a state of the environment, in numbers that a simulator can hold."""
+    size = env_class(tasks.world.environment).state_dim
+    for task in tasks.tasks:
+        for name, state in (("state", task.state), ("goal", task.goal)):
+            if len(state) != size:
+                raise DamagedError(f"{where}: task {task.index}: {name}: expected {size} numbers, found {len(state)}")
+            if largest := [value for value in state if abs(value) > LARGEST_STATE]:
+                found = f"expected numbers up to {LARGEST_STATE:g}, found {largest[0]:g}"
+                raise DamagedError(f"{where}: task {task.index}: {name}: {found}")
 
 
 def _allowed_episodes(

@@ -3,10 +3,12 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-console = Console(stderr=True)
+from saltwm.ground.terminal import SafeConsole, printable
+
+console = SafeConsole(stderr=True)
 
 
 @contextlib.contextmanager
@@ -23,7 +25,7 @@ def progress(title: str, total: int, done: int = 0) -> Iterator[Callable[..., No
     )
     # Drawing takes 2 ms; ten times a second, the default, would be 2 % of a core.
     with Progress(*columns, console=console, refresh_per_second=2, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=total, completed=done, note="")
+        task = bar.add_task(escape(printable(title)), total=total, completed=done, note="")
 
         def advance(steps: int = 1, note: str | None = None) -> None:
             if note is None:

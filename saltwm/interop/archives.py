@@ -10,6 +10,7 @@ from typing import IO
 import zstandard
 
 from saltwm.disk import durable
+from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 
 _SUFFIXES = (".h5", ".hdf5")
@@ -36,19 +37,38 @@ def unpacked(file: Path, beside: Path) -> Iterator[Path]:
         yield target
 
 
+class _Bounded:
+    """Writes up to `most` bytes to a file; DamagedError beyond that, which names the archive."""
+
+    def __init__(self, out: IO[bytes], most: int, archive: Path) -> None:
+        self._out, self._left, self._most, self._archive = out, most, most, archive
+
+    def write(self, data: bytes) -> int:
+        """Write all of it, or nothing."""
+        self._left -= len(data)
+        if self._left < 0:
+            raise DamagedError(
+                f"{self._archive}: unpacks to more than {self._most / 2**30:.3g} GB, "
+                f"{self._most // max(1, self._archive.stat().st_size)} times its size; "
+                f"if it is really that large, set {budget.VARIABLE}"
+            )
+        return self._out.write(data)
+
+
 def _unpack(file: Path, target: Path, is_tar: bool) -> None:
     try:
         with open(file, "rb", buffering=_BLOCK) as packed, open(target, "wb") as out:
+            bounded = _Bounded(out, budget.unpacked_bytes(file.stat().st_size), file)
             decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
             if is_tar:
-                _copy_from_tar(decompressor.stream_reader(packed, read_across_frames=True), out, file)
+                _copy_from_tar(decompressor.stream_reader(packed, read_across_frames=True), bounded, file)
             else:
-                _copy_frames(decompressor, packed, out)
+                _copy_frames(decompressor, packed, bounded)
     except (zstandard.ZstdError, tarfile.TarError, EOFError) as error:
         raise DamagedError(f"{file}: cannot be unpacked: {error}") from error
 
 
-def _copy_frames(decompressor: zstandard.ZstdDecompressor, packed: IO[bytes], out: IO[bytes]) -> None:
+def _copy_frames(decompressor: zstandard.ZstdDecompressor, packed: IO[bytes], out: _Bounded) -> None:
     """Copy what all frames hold; EOFError if the last is cut short, which a `stream_reader` takes for its end."""
     frame = decompressor.decompressobj()
     while piece := packed.read(_PIECE):
@@ -61,7 +81,7 @@ def _copy_frames(decompressor: zstandard.ZstdDecompressor, packed: IO[bytes], ou
         raise EOFError("it ends inside a frame; fetch it again")
 
 
-def _copy_from_tar(stream: IO[bytes], out: IO[bytes], file: Path) -> None:
+def _copy_from_tar(stream: IO[bytes], out: _Bounded, file: Path) -> None:
     """Copy the archive's first HDF5 file; no name in the archive is ever used as a path."""
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:

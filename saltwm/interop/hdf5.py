@@ -21,6 +21,7 @@ from saltwm.disk import durable, layout
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.layout import Episode, Imported, Recipe
 from saltwm.envs import env_class
+from saltwm.ground import budget
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import WorldSpec
 from saltwm.ground.errors import DamagedError, MismatchError, Stopped, UsageError
@@ -35,6 +36,8 @@ MAX_CHUNK_BYTES = 256 * 2**20
 STATE_COLUMN = "saltwm_state"
 """The whole state, in files that saltwm exported: benchmark columns hold only parts of it, some in single precision."""
 ALIGNMENT_EPISODES = 50
+ROW_BYTES = 64
+"""Memory that comparing the index columns takes for each row."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,8 @@ class _Table:
         if actions.dtype.kind != "f" or actions.shape != (len(pixels), env_class(env).action_dim):
             expected = [len(pixels), env_class(env).action_dim]
             raise DamagedError(f"{where}: action: expected floats {expected}, found {actions.dtype} {actions.shape}")
+        budget.require_frames(where, int(pixels.shape[1]))
+        budget.require(where, f"{len(pixels)} rows", ROW_BYTES * len(pixels))
         self.image_size, self.action_dim = int(pixels.shape[1]), int(actions.shape[1])
         self._pixels, self._actions = _Rows(pixels), actions
         self._states = self._state_columns(env, len(pixels))
@@ -210,6 +215,8 @@ class _Table:
             raise DamagedError(f"{self._where}: column {name!r} is not stored in the file itself")
         if column.chunks and np.prod(column.chunks) * column.dtype.itemsize > MAX_CHUNK_BYTES:
             raise DamagedError(f"{self._where}: column {name!r} has chunks of {column.chunks}, too large to read")
+        if column.size and column.id.get_storage_size() == 0:
+            raise DamagedError(f"{self._where}: column {name!r} declares {column.shape} and stores none of it")
         return column
 
     def _state_columns(self, env: str, rows: int) -> list[tuple[Any, slice]]:

@@ -20,6 +20,7 @@ from saltwm.disk.records import EpisodeRecord, TaskSet, read_cell, read_tasks
 from saltwm.envs import make_env
 from saltwm.envs.base import PlanningEnv
 from saltwm.evaluation.rollout import Look, Outcome, drawn, run_tasks, stored
+from saltwm.evaluation.tasks import require_possible
 from saltwm.ground.errors import DamagedError, MismatchError, UsageError
 from saltwm.ground.strict_json import from_plain, to_plain
 from saltwm.jobs.evaluate import FRAMESKIP, MODELLESS, Acting, Settled
@@ -77,6 +78,7 @@ def read_own_tasks(job: Acting) -> TaskSet:
     tasks = read_tasks(job.task_set)
     if tasks.sha256 != job.inputs["task_set"]:
         raise MismatchError(f"{job.task_set}: changed since this evaluation was planned; run the command again")
+    require_possible(tasks, job.task_set)
     return tasks
 
 
