@@ -8,7 +8,7 @@ WORKDIR /opt/saltwm
 COPY constraints.txt ./
 # torch first and alone: its CPU build is then what every other package finds installed.
 RUN pip install --no-cache-dir -c constraints.txt torch --index-url https://download.pytorch.org/whl/cpu
-COPY pyproject.toml README.md LICENSE setup.py ./
+COPY pyproject.toml README.md LICENSE setup.py MANIFEST.in ./
 COPY saltwm saltwm
 COPY checkpoints checkpoints
 RUN pip install --no-cache-dir -c constraints.txt '.[sim,export,import]'

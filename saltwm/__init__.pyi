@@ -14,6 +14,8 @@ from saltwm.ground.config import MPPIConfig as MPPIConfig
 from saltwm.ground.config import PriorConfig as PriorConfig
 from saltwm.ground.config import RunConfig as RunConfig
 from saltwm.ground.errors import SaltError as SaltError
+from saltwm.interop.recordings import Recording as Recording
+from saltwm.interop.recordings import write_dataset as write_dataset
 from saltwm.interop.solver_adapter import SolverAdapter as SolverAdapter
 from saltwm.jobs.collect import Collect as Collect
 from saltwm.jobs.diagnose import diagnose_run as diagnose_run

@@ -85,7 +85,7 @@ def test_every_python_block_of_the_documents_is_run_by_a_test():
     assert {name: count for name, count in found.items() if count} == {
         "README.md": 1,
         "data.md": 2,
-        "environments.md": 2,
+        "environments.md": 3,
         "evaluation.md": 3,
         "training.md": 1,
     }

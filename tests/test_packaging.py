@@ -1,10 +1,13 @@
 """What a user of the installed package meets: public names, extras that are missing, the editable install."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +114,51 @@ def run(code: str, folder: Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_shipped_models_and_data_load_by_name_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert saltwm.load("two-room-salt").world.environment == "two-room"
+    assert saltwm.Dataset.open("two-room-data", verify="sizes").world.environment == "two-room"
+    with pytest.raises(UsageError, match="two-room-pepper: no training run is there"):
+        saltwm.load("two-room-pepper")
+
+
+def test_a_folder_of_the_user_s_comes_before_what_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two-room-salt").mkdir()
+    with pytest.raises(UsageError, match="not a training run or checkpoint"):
+        saltwm.load("two-room-salt")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy of the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    ignored = shutil.ignore_patterns(".git", ".venv", "work", "results", "build", "*-lewm", "__pycache__", "*-data")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    shutil.copytree(ROOT / "checkpoints" / "small", source / "checkpoints" / "small", dirs_exist_ok=True)
+    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), "."]
+    subprocess.run(build, cwd=source, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_is_small_and_plans_outside_a_checkout(wheel: Path, tmp_path: Path) -> None:
+    assert wheel.stat().st_size < 30e6
+    unpacked = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(unpacked)
+    assert {"saltwm/py.typed", "saltwm/__init__.pyi", "saltwm/shipped/cube-salt/weights.safetensors"} <= set(names)
+    code = (
+        "import saltwm; print(saltwm.__file__); model = saltwm.load('two-room-salt'); print(model.world.environment);"
+        "print(len(saltwm.Dataset.open('two-room-data')))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(unpacked)}
+    there = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
+    found = subprocess.run([sys.executable, "-c", code], check=True, **there).stdout.splitlines()
+    assert found == [str(unpacked / "saltwm" / "__init__.py"), "two-room", "40"]
+    demo = [sys.executable, "-m", "saltwm", "demo", "two-room", "--json"]
+    assert json.loads(subprocess.run(demo, check=True, **there).stdout)["reached"] is True

@@ -26,13 +26,16 @@ from saltwm.ground.errors import SaltError, Stopped
 from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data
+from saltwm.jobs.environment import Env
 from saltwm.jobs.evaluate import Evaluate, Play
 from saltwm.jobs.prior import Prior
+from saltwm.jobs.score import Score
 from saltwm.jobs.suite import Suite
 from saltwm.jobs.train import Info, Train, Watch
 
 Verb = (
     Annotated[Collect, tyro.conf.subcommand("collect")]
+    | Annotated[Env, tyro.conf.subcommand("env")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Prior, tyro.conf.subcommand("prior")]
@@ -43,6 +46,7 @@ Verb = (
     | Annotated[Anatomy, tyro.conf.subcommand("anatomy")]
     | Annotated[Diagnose, tyro.conf.subcommand("diagnose")]
     | Annotated[Decode, tyro.conf.subcommand("decode")]
+    | Annotated[Score, tyro.conf.subcommand("score")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Results, tyro.conf.subcommand("results")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
@@ -60,7 +64,7 @@ Verb = (
 
 DESCRIPTION = (
     "Learn state-affine latent dynamics from pixels, plan with them, and measure both honestly. "
-    "`--version` says which saltwm this is."
+    "`--version` says which saltwm this is; `--env my_module:MyEnv` before a verb makes your environment known to it."
 )
 READING = (
     tyro.conf.OmitSubcommandPrefixes,
@@ -76,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
         say(f"saltwm {version('saltwm')}")
         return
     try:
-        verb = parse(arguments)
+        verb = parse(with_own_environments(sys.argv[1:] if arguments is None else arguments))
         with _sigterm_is_a_stop():
             perform(verb)
     except SaltError as error:
@@ -91,6 +95,16 @@ def parse(arguments: list[str] | None = None) -> Any:
     """The verb that the words stand for, not yet run."""
     words = in_todays_words(sys.argv[1:] if arguments is None else arguments)
     return tyro.cli(Verb, prog="saltwm", description=DESCRIPTION, args=words, config=READING)
+
+
+def with_own_environments(words: list[str]) -> list[str]:
+    """The command without `--env module:Class` at its front; each such class is brought in first."""
+    while len(words) > 1 and words[0] == "--env":
+        from saltwm.envs import introduce
+
+        introduce(words[1])
+        words = words[2:]
+    return words
 
 
 _OLD_VARIANT = {"--variant len-1": "", "--variant len": "--last-start"}

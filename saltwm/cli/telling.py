@@ -13,17 +13,21 @@ from saltwm.ground.errors import SaltError
 from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data, DataExport, DataImport, DataPreview, DataStats, DataVerify
+from saltwm.jobs.environment import Env, EnvCheck, EnvList
 from saltwm.jobs.evaluate import Evaluate, Play, Played
 from saltwm.jobs.job import Job, command_line, spell
 from saltwm.jobs.prior import Prior
+from saltwm.jobs.score import Score
 from saltwm.jobs.suite import Suite
 from saltwm.jobs.train import Info, Train, Watch
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
     from saltwm.disk.records import Evaluation
+    from saltwm.envs.check import Checked
     from saltwm.jobs.inspection import DatasetStats
     from saltwm.jobs.prior_learner import PriorResult
+    from saltwm.jobs.score import OfflineScore
     from saltwm.train import TrainResult
 
 
@@ -40,7 +44,7 @@ class Told:
 
 def perform(job: Any) -> None:
     """Do a job and print what came of it."""
-    if isinstance(job, Data):
+    if isinstance(job, Data | Env):
         perform(job.job)
     elif isinstance(job, Again):
         announce(spell(job.job()))
@@ -70,6 +74,7 @@ REMEDIES = {
     "make a dataset": "saltwm collect and saltwm data import make one",
     "go on": "the same command goes on",
     "own name": "or give this one a name of its own with --method NAME",
+    "name your environment": "make a class of your own known with: saltwm --env my_module:MyEnv VERB ...",
     "finish": "finish it with: saltwm again {path}",
 }
 """Remedy of an error -> the command."""
@@ -93,7 +98,7 @@ def tell(job: Job, result: Any) -> Told | None:
 
 @tell.register(Collect)
 def _collected(job: Collect, dataset: "Dataset") -> Told:
-    run = f"runs/{job.environment}-salt"
+    run = f"runs/{dataset.world.environment}-salt"
     if job.held_out:
         then = spell(Evaluate(run, job.out, protocol="clean", out=RESULTS))
     else:
@@ -120,6 +125,21 @@ def _exported(job: DataExport, result: None) -> Told:
     return Told({"file": str(job.out), "bytes": job.out.stat().st_size})
 
 
+def _judgement(found: "DatasetStats") -> dict[str, str]:
+    """How far pairs are apart, and whether that is worth learning from; nothing where no simulator judges."""
+    if found.solved_share is None:
+        return {"distances": "not known: no simulator of these data is here"}
+    near = found.solved_share > 0.2
+    verdict = (
+        "little moves between start and goal: a livelier policy gives better tasks" if near else "worth learning from"
+    )
+    return {
+        "already solved": f"{found.solved_share:.1%}",
+        "distance": f"{readable(found.distance)} success radii",
+        "verdict": verdict,
+    }
+
+
 @tell.register(DataStats)
 def _measured(job: DataStats, found: "DatasetStats") -> Told:
     from saltwm.jobs.inspection import QUANTILES
@@ -129,8 +149,7 @@ def _measured(job: DataStats, found: "DatasetStats") -> Told:
         "episodes": found.episodes,
         "pairs": f"{found.pairs} of a state and the one {found.offset_steps} steps later; five numbers are their "
         f"{quantiles} % quantiles",
-        "already solved": f"{found.solved_share:.1%}",
-        "distance": f"{readable(found.distance)} success radii",
+        **_judgement(found),
         **{
             field.name: f"moves {readable(field.motion)} {field.unit}; at all in "
             f"{field.moving_share:.1%} of the steps; visits {field.coverage:.0%} of its range"
@@ -220,3 +239,47 @@ def _played(job: Play, played: Played) -> Told:
         "strip": str(played.strip),
     }
     return Told(summary, f"open {played.moving}")
+
+
+# --- scores ---------------------------------------------------------------------------------------------------------
+
+
+@tell.register(Score)
+def _scored(job: Score, found: "OfflineScore") -> Told:
+    low, high = found.rank_interval
+    words: dict[str, Any] = {
+        "pairs": f"{found.pairs} held-out pairs, {found.horizon_blocks} action blocks apart",
+        "rank of the recorded actions": f"{found.rank:.3f} ({low:.3f} to {high:.3f}) among {found.candidates} plans "
+        "from elsewhere; 0 is best, 0.5 is chance",
+        "error against stillness": f"{found.error_against_stillness:.3f}; below 1 beats predicting that nothing moves",
+    }
+    if found.prior_nll is None:
+        words["prior"] = "none; saltwm prior learns one"
+    else:
+        words["prior"] = f"{found.prior_nll:.3f} nats per number (1.419 without knowledge); "
+        words["prior"] += f"{found.prior_within_one_std:.1%} within one deviation (68.3% if honest)"
+    return Told(words, plain=dataclasses.asdict(found))
+
+
+# --- environments ----------------------------------------------------------------------------------------------------
+
+
+@tell.register(EnvCheck)
+def _checked(job: EnvCheck, found: "Checked") -> Told:
+    words: dict[str, Any] = {"environment": found.environment}
+    words |= {f.promise: f.found if f.kept else f"MISSING: {f.found}" for f in found.findings}
+    recorded, planned = "collect, train, diagnose, decode, score", "evaluate, suite, play"
+    if found.plans:
+        words["verdict"] = f"every verb works: {recorded}, {planned}"
+    elif found.records:
+        words["verdict"] = f"it can be recorded and learnt from ({recorded}), not planned in ({planned}): see MISSING"
+    else:
+        words["verdict"] = "nothing works before what is MISSING for recording is there"
+    verdict = {"records": found.records, "plans": found.plans}
+    then = command_line("saltwm", "collect", job.environment, "--out", "data") if found.records else None
+    return Told(words, then, plain=dataclasses.asdict(found) | verdict)
+
+
+@tell.register(EnvList)
+def _listed(job: EnvList, found: dict[str, str]) -> Told:
+    return Told(found, "saltwm env check my_module:MyEnv")

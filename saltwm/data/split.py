@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saltwm.disk.dataset import Dataset
-from saltwm.disk.layout import Collected, Imported, Source
+from saltwm.disk.layout import Collected, Imported, Recorded, Source
 from saltwm.disk.records import TaskSet
 from saltwm.ground import rng
 from saltwm.ground.config import TrainConfig
@@ -106,6 +106,8 @@ def _why_same_episodes(trained: Source | None, other: Source) -> str | None:
     if isinstance(trained, Collected) and isinstance(other, Collected) and trained.seed == other.seed:
         return f"it was trained on episodes of seed {trained.seed}, as these are"
     if isinstance(trained, Imported) and isinstance(other, Imported) and _same_file(trained, other):
+        return f"it was trained on episodes of {trained.file}, as these are"
+    if isinstance(trained, Recorded) and isinstance(other, Recorded) and trained.file == other.file != "":
         return f"it was trained on episodes of {trained.file}, as these are"
     return None
 

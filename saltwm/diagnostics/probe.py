@@ -1,5 +1,6 @@
 """What a latent knows, on episodes that training never saw: the physical state, and how far apart two states are."""
 
+import contextlib
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import nn
 
+from saltwm.data.fields import fields_of
 from saltwm.data.split import held_out
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.records import Probe
-from saltwm.envs import env_class, make_env
+from saltwm.envs import make_env
 from saltwm.envs.base import StateField
 from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import derive, stream
@@ -32,7 +34,7 @@ def probe(model: WorldModel, dataset: Dataset, frames: int = 2000, seed: int = 0
     fit_z, fit_states = _sample(model, dataset, seen, frames, seed)
     test_z, test_states = _sample(model, dataset, unseen, frames, seed + 1)
     probes = []
-    for field in env_class(dataset.world.environment).state_fields:
+    for field in fields_of(dataset):
         parts = [
             (fit_y, test_y)
             for fit_y, test_y in zip(_coordinates(fit_states, field), _coordinates(test_states, field), strict=True)
@@ -74,9 +76,14 @@ def cost_order(model: WorldModel, dataset: Dataset, pairs: int = 2000, seed: int
     episodes = rng.choice(held_out(dataset), pairs)
     starts, goals = (_random_steps(dataset, episodes, rng) for _ in range(2))
     z, z_goal = (encode_frames(model, dataset, episodes, steps) for steps in (starts, goals))
-    env = make_env(dataset.world.environment, variant="clean")
-    distances = env.goal_distance(_states(dataset, episodes, starts), _states(dataset, episodes, goals))
-    env.close()
+    try:
+        env = make_env(dataset.world.environment, variant="clean")
+    except UsageError:  # recorded, or its simulator is not here: nobody knows the true distance
+        return None
+    with contextlib.closing(env):
+        if not env.measures:
+            return None
+        distances = env.goal_distance(_states(dataset, episodes, starts), _states(dataset, episodes, goals))
     return rank_correlation(((z - z_goal) ** 2).sum(axis=1), distances)
 
 

@@ -21,6 +21,7 @@ from saltwm.disk import durable
 from saltwm.disk.claim import claim
 from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.layout import Source
+from saltwm.disk.shipped import named
 from saltwm.ground.config import ModelConfig, RunConfig, WorldSpec
 from saltwm.ground.errors import (
     DamagedError,
@@ -299,8 +300,8 @@ def _say_aside(message: str) -> None:
 
 
 def find_checkpoint(path: Path, say: Callable[[str], None] = _say_aside) -> Path:
-    """The checkpoint that a path means: itself, or the newest readable one of a run."""
-    path = Path(path)
+    """The checkpoint that a path means: itself, the newest readable one of a run, or one shipped under that name."""
+    path = named(path)
     if (path / INFO_FILE).exists():
         return path
     read_run(path)

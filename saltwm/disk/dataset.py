@@ -16,6 +16,7 @@ from saltwm.disk.arrays import first_line, open_array, read_context, read_table
 from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Recipe, part_path
 from saltwm.ground import budget
+from saltwm.disk.shipped import named
 from saltwm.ground.checks import check
 from saltwm.ground.config import Variant, WorldSpec
 from saltwm.ground.errors import DamagedError, UsageError
@@ -56,7 +57,7 @@ class Dataset:
         `full` compares every file with its hash and every value with its contract; `sizes` looks at names, sizes and
         lengths only, for a dataset that was fully verified before.
         """
-        path = Path(path)
+        path = named(path)
         attributes = _read_root(path)
         _check_entries(path, attributes.recipe)
         for part, entry in enumerate(attributes.parts):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from saltwm.ground.checks import check
 from saltwm.ground.config import Variant, WorldSpec
 from saltwm.ground.errors import NonFiniteError, ShapeError
-from saltwm.ground.strict_json import LATER
+from saltwm.ground.strict_json import IF_SET, LATER
 
 FORMAT = "saltwm dataset"
 FORMAT_VERSION = 1
@@ -41,6 +41,8 @@ class Collected:
     kind: Literal["collect"] = "collect"
     policy: str
     seed: int
+    state_fields: str | None = field(default=None, metadata=IF_SET)
+    """What the numbers of a state are called, for environments that are not part of the package."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +66,22 @@ class Imported:
     """None in datasets that were imported before it was written down."""
 
 
-Source = Collected | HeldOut | Imported
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """Episodes that were recorded, without a simulator."""
+
+    kind: Literal["recorded"] = "recorded"
+    state_fields: str
+    """What the numbers of a state are called."""
+    format: str = "program"
+    """The format of the files that they come from, or program."""
+    file: str = ""
+    """Name of the file or folder, without those above it."""
+    camera: str = ""
+    split: Literal["training", "held-out"] = "training"
+
+
+Source = Collected | HeldOut | Imported | Recorded
 
 
 # --- a dataset -------------------------------------------------------------------------------------------------------
@@ -89,7 +106,9 @@ class Recipe:
     @property
     def is_held_out(self) -> bool:
         """Whether every episode is for evaluation."""
-        return isinstance(self.source, HeldOut)
+        return isinstance(self.source, HeldOut) or (
+            isinstance(self.source, Recorded) and self.source.split == "held-out"
+        )
 
     @property
     def parts(self) -> int:

@@ -1,13 +1,16 @@
-"""The environments, as a closed table; each is imported only when it is made."""
+"""The environments: those of the package as a table, and those of users; each is imported only when it is made."""
 
 import importlib
 from typing import Any
 
 import gymnasium
 
+from saltwm.envs import users
 from saltwm.envs.base import PlanningEnv
 from saltwm.ground.checks import one_of
 from saltwm.ground.extras import needs
+
+__all__ = ["ENVIRONMENTS", "PlanningEnv", "adapt", "env_class", "introduce", "make_env", "register"]
 
 _WHERE = {
     "two-room": ("saltwm.envs.two_room", "TwoRoom"),
@@ -17,6 +20,7 @@ _WHERE = {
     "cube-double": ("saltwm.envs.cube", "CubeDouble"),
 }
 ENVIRONMENTS = tuple(_WHERE)
+"""Those of the package."""
 
 
 def make_env(name: str, **options: Any) -> PlanningEnv:
@@ -26,16 +30,47 @@ def make_env(name: str, **options: Any) -> PlanningEnv:
 
 
 def env_class(name: str) -> type[PlanningEnv]:
-    """Its class, for what is known without building it."""
-    one_of("environment", name, ENVIRONMENTS)
+    """Its class, for what is known without building it.
+
+    The name may come from a file. It is looked up, never imported: a class of a user's is found if the user has named
+    it (`introduce`, SALTWM_ENVIRONMENTS) or has installed a package that offers it under this name.
+    """
+    if name not in _WHERE:
+        found = users.find(name)
+        if found is not None:
+            return found
+        one_of("environment", name, [*ENVIRONMENTS, *users.names()], remedy="name your environment")
     module, attribute = _WHERE[name]
     with needs("sim", f"environment {name}"):
         cls: type[PlanningEnv] = getattr(importlib.import_module(module), attribute)
     return cls
 
 
+def introduce(word: str) -> str:
+    """The name of the environment that a user's own word stands for.
+
+    `my_module:MyEnv` imports that class and enters it under its name, in this process and in those that it starts.
+    Spellings such as pusht and TwoRoom are understood. Never call it with a word from a file.
+    """
+    if ":" in word:
+        return users.enter(word, taken=ENVIRONMENTS)
+    plain = {_squashed(name): name for name in ENVIRONMENTS}
+    return word if word in users.names() else plain.get(_squashed(word), word)
+
+
+def _squashed(word: str) -> str:
+    return word.lower().replace("-", "").replace("_", "").removeprefix("ogbench").removeprefix("ogb")
+
+
+def adapt(make: Any, **options: Any) -> type[PlanningEnv]:
+    """A plain gymnasium environment as one of ours; `saltwm.envs.adapter.adapt` says how."""
+    from saltwm.envs.adapter import adapt as adapted
+
+    return adapted(make, **options)
+
+
 def register() -> None:
-    """Enter the environments into gymnasium's registry, once."""
+    """Enter the environments into gymnasium's registry, once; imports none of them."""
     for module, attribute in _WHERE.values():
         if f"saltwm/{attribute}-v0" not in gymnasium.registry:
             gymnasium.register(f"saltwm/{attribute}-v0", entry_point=f"{module}:{attribute}")

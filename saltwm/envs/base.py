@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from saltwm.ground.checks import at_least, check, one_of
 from saltwm.ground.config import RenderQuality, Variant, WorldSpec
-from saltwm.ground.errors import NonFiniteError
+from saltwm.ground.errors import DamagedError, NonFiniteError
 
 State = NDArray[np.float64]
 Frame = NDArray[np.uint8]
@@ -35,6 +35,32 @@ class StateField:
     unit: str = ""
 
 
+def spell_fields(fields: tuple[StateField, ...]) -> str:
+    """Names, sizes and units in one line, as a dataset keeps them: joint_angles 2 rad, time 1 s."""
+    return ", ".join(f"{field.name} {field.stop - field.start} {field.unit}".strip() for field in fields)
+
+
+def read_fields(line: str) -> tuple[StateField, ...]:
+    """The fields of such a line; DamagedError if it is none."""
+    fields, start = [], 0
+    for entry in line.split(", "):
+        name, size, unit = [*entry.split(" ", 2), "", ""][:3]
+        if not size.isdigit() or int(size) == 0 or not name:
+            raise DamagedError(f"state fields {line!r}: expected 'NAME SIZE UNIT, ...', found {entry!r}")
+        fields.append(StateField(name, start, start + int(size), unit))
+        start += int(size)
+    return tuple(fields)
+
+
+@dataclass(frozen=True)
+class StateColumn:
+    """A column of the public benchmark's files: its known names, and the consecutive state fields that it holds."""
+
+    names: tuple[str, ...]
+    fields: tuple[str, ...]
+    dtype: str = "float64"
+
+
 class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
     """A world that can be put into any stored state, with a goal that is itself a state.
 
@@ -45,7 +71,11 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}  # type: ignore[misc]
     action_space: gymnasium.spaces.Box[Any]
     name: ClassVar[str]
-    """The environment's name on the command line."""
+    """The environment's name on the command line and in files."""
+    title: ClassVar[str] = ""
+    """The name that people read, in tables and figures; `name` if it is empty."""
+    named_by: ClassVar[str] = ""
+    """module:Class, if a user has named it so."""
     state_dim: ClassVar[int]
     action_dim: ClassVar[int]
     state_fields: ClassVar[tuple[StateField, ...]]
@@ -57,6 +87,17 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
     """Whether a collected episode ends when its goal is reached."""
     policies: ClassVar[tuple[str, ...]] = ("random",)
     """Collecting policies; the first is the default."""
+    action_low: ClassVar[float | tuple[float, ...]] = -1.0
+    action_high: ClassVar[float | tuple[float, ...]] = 1.0
+    """Bounds of an action, one for all numbers or one for each."""
+    restores: ClassVar[bool] = True
+    """Whether it can be put into a stored state; without it episodes can be collected, and no task can be set."""
+    measures: ClassVar[bool] = True
+    """Whether it knows how far a state is from a goal; without it nothing can be evaluated."""
+    columns: ClassVar[tuple[StateColumn, ...]] = ()
+    """What the benchmark's files hold of the state; a field that no column holds is zero, as when it restores a row."""
+    moved_by_action: ClassVar[str] = ""
+    """Field that an action moves at once: correlating the two tells whether action[t] leaves row t of a file."""
 
     def __init__(
         self,
@@ -75,12 +116,20 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
         self.render_mode = render_mode
         self.goal: State | None = None
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (self.state_dim,), np.float64)
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (self.action_dim,), np.float32)
+        low, high = (
+            np.broadcast_to(np.asarray(b, np.float32), self.action_dim) for b in (self.action_low, self.action_high)
+        )
+        self.action_space = gymnasium.spaces.Box(low.copy(), high.copy(), dtype=np.float32)
 
     @property
     def renderer(self) -> str:
         """What draws the frames; part of the world's identity, because renderers differ in pixels."""
         return "numpy"
+
+    @property
+    def over(self) -> bool:
+        """Whether the world itself has ended the episode, as when a robot falls; never so in ours."""
+        return False
 
     @property
     def world(self) -> WorldSpec:
@@ -102,13 +151,16 @@ class PlanningEnv(gymnasium.Env[State, Action], abc.ABC):
         return self.state(), {"success": self.succeeded()}
 
     def step(self, action: Action) -> tuple[State, float, bool, bool, dict[str, Any]]:
-        """One control step; terminated means that the goal is reached now; time limits are the caller's business."""
+        """One control step: terminated when the goal is reached now, truncated when the world ends the episode.
+
+        Time limits are the caller's business.
+        """
         check("action", action, "A", A=self.action_dim)
         if not np.isfinite(action).all():
             raise NonFiniteError(f"{self.name}: action {np.asarray(action).tolist()} is not finite")
         self._advance(np.asarray(action, np.float32))
         reached = self.succeeded()
-        return self.state(), float(reached), reached, False, {"success": reached}
+        return self.state(), float(reached), reached, self.over, {"success": reached}
 
     def render(self) -> Frame:
         """The current frame [image_size, image_size, 3]."""

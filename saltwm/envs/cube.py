@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.envs.base import Action, Policy, State, StateField
+from saltwm.envs.base import Action, Policy, State, StateColumn, StateField
 from saltwm.envs.mujoco_base import MujocoEnv
 
 SUCCESS_RADIUS = 0.04
@@ -38,6 +38,7 @@ class Cube(MujocoEnv):
     """Actions shift the hand by up to 5 cm in x, y, z, turn it by up to 0.3 rad and move the fingers."""
 
     name = "cube"
+    title = "OGBench-Cube"
     cubes: ClassVar[int] = 1
     action_dim = 5
     state_fields: ClassVar[tuple[StateField, ...]] = _fields(1)
@@ -46,6 +47,10 @@ class Cube(MujocoEnv):
     max_episode_steps = 200
     ends_at_goal = False
     policies = ("oracle", "clumsy", "random")
+    columns: ClassVar[tuple[StateColumn, ...]] = (
+        StateColumn(("qpos",), ("arm_angles", "gripper_angles", "cube_0_position", "cube_0_quaternion")),
+        StateColumn(("qvel",), ("velocities",)),
+    )
     camera = "front"  # OGBench's
 
     def _build(self) -> tuple[Any, Any]:
@@ -120,6 +125,8 @@ class CubeDouble(Cube):
     """The same with two cubes, which the oracle sometimes stacks."""
 
     name = "cube-double"
+    title = "OGBench-Cube-Double"
+    columns = ()
     cubes = 2
     state_fields = _fields(2)
     state_dim = state_fields[-1].stop

@@ -12,7 +12,7 @@ import numpy as np
 import pymunk
 from numpy.typing import NDArray
 
-from saltwm.envs.base import Action, Frame, PlanningEnv, Policy, State, StateField
+from saltwm.envs.base import Action, Frame, PlanningEnv, Policy, State, StateColumn, StateField
 
 WINDOW = 512.0
 AGENT_RADIUS = 15.0
@@ -51,6 +51,7 @@ class PushT(PlanningEnv):
     """Actions move the agent's target by 100 units relative to where it is; a PD controller follows it."""
 
     name = "push-t"
+    title = "PushT"
     state_dim = 10
     action_dim = 2
     state_fields: ClassVar[tuple[StateField, ...]] = (
@@ -65,6 +66,10 @@ class PushT(PlanningEnv):
     max_episode_steps = 125
     ends_at_goal = False
     policies = ("pusher", "random")
+    columns: ClassVar[tuple[StateColumn, ...]] = (
+        StateColumn(("state",), ("agent_position", "block_position", "block_angle", "agent_velocity"), "float32"),
+    )
+    moved_by_action = "agent_position"
 
     _state: State = np.array([256.0, 400.0, 256.0, 200.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 

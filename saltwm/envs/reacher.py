@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.envs.base import Action, Policy, State, StateField
+from saltwm.envs.base import Action, Policy, State, StateColumn, StateField
 from saltwm.envs.mujoco_base import MujocoEnv
 from saltwm.ground.errors import UsageError
 
@@ -21,6 +21,7 @@ class Reacher(MujocoEnv):
     """Actions are the torques of shoulder and wrist; the goal is a pair of joint angles."""
 
     name = "reacher"
+    title = "Reacher"
     state_dim = 9
     action_dim = 2
     state_fields: ClassVar[tuple[StateField, ...]] = (
@@ -34,6 +35,11 @@ class Reacher(MujocoEnv):
     max_episode_steps = 200
     ends_at_goal = False
     policies = ("random", "smooth")
+    columns: ClassVar[tuple[StateColumn, ...]] = (
+        StateColumn(("qpos",), ("joint_angles",)),
+        StateColumn(("qvel",), ("joint_velocities",)),
+    )
+    moved_by_action = "joint_velocities"
     camera = "fixed"  # above the arm
 
     def _build(self) -> tuple[Any, Any]:

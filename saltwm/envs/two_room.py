@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.envs.base import Action, Frame, PlanningEnv, Policy, State, StateField
+from saltwm.envs.base import Action, Frame, PlanningEnv, Policy, State, StateColumn, StateField
 from saltwm.ground.checks import check
 
 WORLD = 224.0
@@ -48,11 +48,16 @@ class TwoRoom(PlanningEnv):
     """State: the disc's centre (x, y), y downwards. Action: displacement in units of SPEED, clamped to +-1."""
 
     name: ClassVar[str] = "two-room"
+    title: ClassVar[str] = "Two-Room"
     state_dim: ClassVar[int] = 2
     action_dim: ClassVar[int] = 2
     state_fields: ClassVar[tuple[StateField, ...]] = (StateField("agent_position", 0, 2, "px"),)
     success_radius: ClassVar[str] = "16 units"
     max_episode_steps: ClassVar[int] = 100
+    columns: ClassVar[tuple[StateColumn, ...]] = (
+        StateColumn(("pos_agent", "proprio"), ("agent_position",), "float32"),
+    )
+    moved_by_action: ClassVar[str] = "agent_position"
     policies: ClassVar[tuple[str, ...]] = ("expert", "random")
 
     _position: State = np.array([60.0, 112.0])

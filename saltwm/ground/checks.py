@@ -42,14 +42,14 @@ def _spell(letters: list[str], sizes: dict[str, int]) -> str:
     return ", ".join(f"{letter}={sizes[letter]}" if letter in sizes else letter for letter in letters)
 
 
-def one_of(what: str, name: str, known: Iterable[str]) -> None:
+def one_of(what: str, name: str, known: Iterable[str], remedy: str | None = None) -> None:
     """UsageError with the nearest known name unless `name` is one of them."""
     names = sorted(known)
     if name in names:
         return
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UsageError(f"unknown {what} {name!r}{hint} (known: {', '.join(names)})")
+    raise UsageError(f"unknown {what} {name!r}{hint} (known: {', '.join(names)})", remedy=remedy)
 
 
 def at_least(what: str, value: float | None, least: int = 1) -> None:

@@ -6,7 +6,6 @@ nowhere and is NaN. An episode of n rows becomes n frames, n states and n-1 acti
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,13 @@ from saltwm.disk.dataset import Dataset
 from saltwm.disk.layout import Episode, Imported, Recipe
 from saltwm.envs import env_class
 from saltwm.ground import budget
+from saltwm.envs.base import StateColumn
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import WorldSpec
-from saltwm.ground.errors import DamagedError, MismatchError, Stopped, UsageError
+from saltwm.ground.errors import DamagedError, DiskError, MismatchError, Stopped, UsageError
 from saltwm.ground.progress import progress
 from saltwm.interop.archives import unpacked
+from saltwm.interop.recordings import nothing_half_written
 from saltwm.processes.stopping import stop_signal
 
 PART_STEPS = 4000
@@ -38,32 +39,6 @@ STATE_COLUMN = "saltwm_state"
 ALIGNMENT_EPISODES = 50
 ROW_BYTES = 64
 """Memory that comparing the index columns takes for each row."""
-
-
-@dataclass(frozen=True)
-class StateColumn:
-    """A column of the benchmark's files: its known names, and the consecutive state fields it holds."""
-
-    names: tuple[str, ...]
-    fields: tuple[str, ...]
-    dtype: str = "float64"
-
-
-STATE_COLUMNS: dict[str, tuple[StateColumn, ...]] = {
-    "two-room": (StateColumn(("pos_agent", "proprio"), ("agent_position",), "float32"),),
-    "push-t": (
-        StateColumn(("state",), ("agent_position", "block_position", "block_angle", "agent_velocity"), "float32"),
-    ),
-    "reacher": (StateColumn(("qpos",), ("joint_angles",)), StateColumn(("qvel",), ("joint_velocities",))),
-    "cube": (
-        StateColumn(("qpos",), ("arm_angles", "gripper_angles", "cube_0_position", "cube_0_quaternion")),
-        StateColumn(("qvel",), ("velocities",)),
-    ),
-}
-"""State fields that no column holds are zero, as when the benchmark puts an environment into a stored row."""
-
-# What an action moves at once: correlating the two tells whether action[t] leaves row t.
-MOVED_BY_ACTION = {"two-room": "agent_position", "push-t": "agent_position", "reacher": "joint_velocities"}
 
 
 # --- import ---------------------------------------------------------------------------------------------------------
@@ -84,9 +59,7 @@ def import_hdf5(
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
     fields = {field.name: slice(field.start, field.stop) for field in env_class(env).state_fields}
-    if env not in STATE_COLUMNS:
-        raise UsageError(f"{env}: the benchmark has no file for it; files are known for {', '.join(STATE_COLUMNS)}")
-    with durable.only_writer(out, "data import"):
+    with nothing_half_written(out, kept=(DiskError, Stopped)), durable.only_writer(out, "data import"):
         with _unchanged(file) as sha256:
             if (out / layout.ROOT_FILE).exists():
                 return _same_import(Dataset.open(out), file, sha256, env, image_size, episodes)
@@ -222,8 +195,13 @@ class _Table:
     def _state_columns(self, env: str, rows: int) -> list[tuple[Any, slice]]:
         if STATE_COLUMN in self._h5:
             found = [(self._column(STATE_COLUMN), slice(0, self._state_dim))]
+        elif not env_class(env).columns:
+            raise DamagedError(
+                f"{self._where}: has no column {STATE_COLUMN!r}, which files exported by saltwm have, and for {env} no "
+                "other column is known; name them in the class's `columns`"
+            )
         else:
-            found = [(self._first_of(c.names), self._place(c)) for c in STATE_COLUMNS[env]]
+            found = [(self._first_of(c.names), self._place(c)) for c in env_class(env).columns]
         for column, place in found:
             if column.dtype.kind != "f" or column.shape != (rows, place.stop - place.start):
                 expected = [rows, place.stop - place.start]
@@ -233,7 +211,11 @@ class _Table:
         return found
 
     def _first_of(self, names: tuple[str, ...]) -> Any:
-        return self._column(next((name for name in names if name in self._h5), names[0]))
+        for name in names:
+            if name in self._h5:
+                return self._column(name)
+        expected = " or ".join(map(repr, names))
+        raise DamagedError(f"{self._where}: has no column {expected}; it has {', '.join(sorted(self._h5))}")
 
     def _place(self, column: StateColumn) -> slice:
         return slice(self._fields[column.fields[0]].start, self._fields[column.fields[-1]].stop)
@@ -285,9 +267,10 @@ class _Table:
 
     def _check_alignment(self, env: str) -> None:
         """MismatchError unless action[t] goes with the movement from row t to t+1 rather than with its neighbours'."""
-        if env not in MOVED_BY_ACTION:
+        moved = env_class(env).moved_by_action
+        if not moved:
             return
-        place = self._fields[MOVED_BY_ACTION[env]]
+        place = self._fields[moved]
         scores = {offset: _correlation(self._movements(place, offset)) for offset in (-1, 0, 1)}
         if any(not np.isfinite(score) for score in scores.values()):
             return  # too little movement to tell
@@ -295,7 +278,7 @@ class _Table:
             found = ", ".join(f"{score:.2f} at offset {offset:+d}" for offset, score in scores.items())
             raise MismatchError(
                 f"{self._where}: actions are not beside their frames: action[t] must lead from row t to t+1, but its "
-                f"correlation with the movement of {MOVED_BY_ACTION[env]} is {found}"
+                f"correlation with the movement of {moved} is {found}"
             )
 
     def _movements(self, place: slice, offset: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -379,7 +362,7 @@ def export_hdf5(dataset: Dataset, file: Path | str, chunk_rows: int = BLOCK_ROWS
     fields = {field.name: slice(field.start, field.stop) for field in env_class(env).state_fields}
     columns = {
         name: (slice(fields[column.fields[0]].start, fields[column.fields[-1]].stop), column.dtype)
-        for column in STATE_COLUMNS.get(env, ())
+        for column in env_class(env).columns
         for name in column.names
     }
     columns[STATE_COLUMN] = (slice(0, dataset.state_dim), "float64")

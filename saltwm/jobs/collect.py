@@ -32,7 +32,7 @@ class Collect(Job):
     VERB = "collect"
 
     environment: Positional[str]
-    """two-room, push-t, reacher, cube or cube-double."""
+    """two-room, push-t, reacher, cube, cube-double, or module:Class for a class of your own."""
     out: Aside[Path]
     """Dataset directory."""
     episodes: int = 2000
@@ -67,7 +67,7 @@ class Collect(Job):
         with durable.only_writer(self.out, "collect"):
             parts.start(self.out, recipe)
             if not (self.out / ROOT_FILE).exists():
-                _collect_missing(self.out, recipe, self.workers)
+                _collect_missing(self, recipe)
                 parts.finish(self.out, recipe)
         return Dataset.open(self.out)
 
@@ -76,14 +76,15 @@ class Collect(Job):
     def recipe(self) -> "Recipe":
         """What the dataset's files say of this job."""
         from saltwm.disk.layout import Collected, HeldOut, Recipe
-        from saltwm.envs import env_class, make_env
+        from saltwm.envs import env_class, introduce
+        from saltwm.envs.base import spell_fields
 
-        cls, variant = env_class(self.environment), IN_FILES[self.physics]
+        cls, variant = env_class(introduce(self.environment)), IN_FILES[self.physics]
         policy = cls.policies[0] if self.policy is None else self.policy
         one_of(f"{self.environment} policy", policy, cls.policies)
         for name in ("episodes", "image_size", "frame_every", "workers"):
             at_least(name, getattr(self, name))
-        env = make_env(self.environment, variant=variant, image_size=self.image_size, render_quality=self.render)
+        env = cls(variant=variant, image_size=self.image_size, render_quality=self.render)
         with contextlib.closing(env):
             return Recipe(
                 world=env.world,
@@ -92,7 +93,11 @@ class Collect(Job):
                 episodes=self.episodes,
                 frame_every=self.frame_every,
                 episodes_per_part=self.episodes_per_part or _usual_part(env.max_episode_steps),
-                source=(HeldOut if self.held_out else Collected)(policy=policy, seed=self.seed),
+                source=(HeldOut if self.held_out else Collected)(
+                    policy=policy,
+                    seed=self.seed,
+                    state_fields=spell_fields(cls.state_fields) if cls.named_by else None,
+                ),
             )
 
     @classmethod
@@ -144,33 +149,38 @@ def collect_episode(env: "PlanningEnv", recipe: "Recipe", index: int) -> "Episod
     whose = "held-out " if recipe.is_held_out else ""
     env.reset(seed=rng.derive(seed, f"{whose}episode", index))
     act = env.policy(source.policy, rng.stream(seed, f"{whose}policy", index))
-    states, reached = [env.state()], False
+    size = recipe.world.image_size
+    states, reached, over = [env.state()], False, False
+    seen = [] if env.restores else [env.draw(size)]
     actions: list[Action] = []
-    while len(actions) < env.max_episode_steps and not (reached and env.ends_at_goal):
+    while len(actions) < env.max_episode_steps and not (reached and env.ends_at_goal) and not over:
         action = act()
-        state, _, reached, _, _ = env.step(action)
+        state, _, reached, over, _ = env.step(action)
         actions.append(action)
         states.append(state)
+        if not env.restores and len(actions) % recipe.frame_every == 0:
+            seen.append(env.draw(size))
     every_state = np.stack(states)
     # Drawn from the states, not on the way: a frame is the picture of its stored state, as every goal's picture is.
-    frames = env.draw_many(every_state[:: recipe.frame_every], recipe.world.image_size)
+    frames = env.draw_many(every_state[:: recipe.frame_every], size) if env.restores else np.stack(seen)
     return Episode(frames, np.stack(actions), every_state)
 
 
-def _collect_missing(path: Path, recipe: "Recipe", workers: int) -> None:
+def _collect_missing(job: Collect, recipe: "Recipe") -> None:
     """Hand the missing parts to worker processes, one at a time each, until all are written."""
     from saltwm.disk import dataset_writer as parts
     from saltwm.ground.progress import progress
     from saltwm.processes.pool import Workers
     from saltwm.processes.stopping import stop_signal
 
+    path = job.out
     todo = parts.missing_parts(path, recipe)[::-1]
     done = recipe.episodes - sum(len(recipe.part_episodes(part)) for part in todo)
     with (
         stop_signal() as stopped_by,
         progress(f"collect {recipe.world.environment}", recipe.episodes, done) as advance,
         _leftovers_removed(path),
-        Workers(workers, _part_writer, path, recipe) as pool,
+        Workers(job.workers, _part_writer, path, recipe) as pool,
     ):
         while todo or pool.busy:
             while todo and pool.free:
@@ -181,7 +191,7 @@ def _collect_missing(path: Path, recipe: "Recipe", workers: int) -> None:
                 elif event.kind == "lost":
                     raise SaltError(f"{path}: a worker process {event.why}; what is complete is kept", remedy="go on")
             if stopped_by():
-                message = f"{path}: stopped; what is complete is kept. Go on with: {spell(Collect.of(recipe, path))}"
+                message = f"{path}: stopped; what is complete is kept. Go on with: {spell(job)}"
                 raise Stopped(message, stopped_by())
 
 

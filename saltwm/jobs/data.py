@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import tyro
 
 from saltwm.disk.durable import read_config
+from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional
 
@@ -97,27 +98,54 @@ class DataPreview(Job):
 
 @dataclass(frozen=True)
 class DataImport(Job):
-    """Bring in a benchmark file (.h5, .h5.zst, .tar.zst); an interrupted import goes on."""
+    """Bring in recordings: LeRobot v3, Lance, Minari, folders of videos or pictures with a CSV, or a benchmark file.
+
+    Benchmark files are .h5, .h5.zst and .tar.zst; their import goes on where it was interrupted.
+    """
 
     VERB = "data import"
 
     file: Positional[Path]
-    """The file."""
-    env: str
-    """Environment that it holds."""
+    """The file or folder."""
     out: Aside[Path]
     """Dataset directory."""
+    env: Maybe[str] = None
+    """Benchmark file: the environment that it holds. Recordings: a name for the robot; the folder's by default."""
     image_size: Maybe[int] = None
-    """Average the frames down to this size."""
+    """Average the frames down to this size; 64 for recordings, the file's own for a benchmark file by default."""
     episodes: Maybe[int] = None
     """Take only this many episodes, from the first on."""
+    format: Maybe[Literal["hdf5", "lerobot", "lance", "minari", "folder"]] = None
+    """What it is; found out by default."""
+    camera: Maybe[str] = None
+    """Recordings with several cameras: which."""
+    fit: Literal["pad", "crop", "stretch"] = "pad"
+    """Recordings with oblong frames: black bars, the middle alone, or squeezed."""
+    frame_every: int = 1
+    """Recordings: keep every n-th frame; 5 keeps just those that windows at the frameskip use."""
     json: AsJson = False
 
     def do(self) -> "Dataset":
-        """Import what is missing; the dataset."""
+        """Import; the dataset."""
+        from saltwm.envs import introduce
         from saltwm.interop.hdf5 import import_hdf5
+        from saltwm.interop.importing import import_recordings
 
-        return import_hdf5(self.file, self.env, self.out, self.image_size, self.episodes)
+        if self.format == "hdf5" or (self.format is None and self.file.is_file()):
+            if self.env is None:
+                raise UsageError(f"{self.file}: a benchmark file does not say what it holds; name it with --env")
+            return import_hdf5(self.file, introduce(self.env), self.out, self.image_size, self.episodes)
+        return import_recordings(
+            self.file,
+            self.out,
+            name=self.env,
+            kind=self.format,
+            camera=self.camera,
+            image_size=self.image_size or 64,
+            fit=self.fit,
+            episodes=self.episodes,
+            frame_every=self.frame_every,
+        )
 
     @classmethod
     def of(cls, recipe: "Recipe", out: Path) -> Self:
@@ -126,11 +154,13 @@ class DataImport(Job):
 
         assert isinstance(recipe.source, Imported)
         world = recipe.world
-        return cls(Path(recipe.source.file), world.environment, out, world.image_size, recipe.episodes)
+        return cls(Path(recipe.source.file), out, world.environment, world.image_size, recipe.episodes)
 
 
 def made(recipe: "Recipe", out: Path) -> Collect | DataImport:
     """The job that makes the dataset of a recipe."""
+    if recipe.source.kind == "recorded":
+        raise UsageError(f"{out}: was written from recordings; import them again, or run the program that wrote it")
     return (DataImport if recipe.source.kind == "import" else Collect).of(recipe, out)
 
 

@@ -1,5 +1,6 @@
 """What is in a dataset: facts, statistics that say whether it is worth learning from, and pictures to look at."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from saltwm.data.fields import fields_of
 from saltwm.disk import durable, layout
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.film import write_film
 from saltwm.envs import make_env
-from saltwm.envs.base import PlanningEnv, StateField
+from saltwm.envs.base import StateField
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import WorldSpec
 from saltwm.ground.errors import UsageError
@@ -101,16 +103,16 @@ class DatasetStats:
     offset_steps: int
     """Steps between the start and the goal of a pair."""
     pairs: int
-    solved_share: float
-    """Share of the pairs whose start already reaches the goal."""
+    solved_share: float | None
+    """Share of the pairs whose start already reaches the goal; none without a simulator that judges it."""
     distance: tuple[float, ...]
-    """QUANTILES of the distance from start to goal in success radii."""
+    """QUANTILES of the distance from start to goal in success radii; empty without a simulator."""
     action_mean: tuple[float, ...]
     action_std: tuple[float, ...]
     action_min: tuple[float, ...]
     action_max: tuple[float, ...]
     action_at_bound_share: float
-    """Share of the action values at or beyond +-1."""
+    """Share of the action values at or beyond a bound: the environment's, or for recordings their own extremes."""
     fields: tuple[FieldStats, ...]
 
 
@@ -133,25 +135,31 @@ class _Sample:
 def stats(dataset: Dataset, offset_steps: int = 25, max_episodes: int = 2000) -> DatasetStats:
     """Statistics over evenly spaced episodes, at most `max_episodes` of them."""
     sample, chosen = _sample(dataset, offset_steps, max_episodes)
-    env = make_env(dataset.world.environment, variant=dataset.variant)
-    try:
-        distance = env.goal_distance(sample.starts, sample.goals)
-        fields = tuple(_field_stats(field, sample) for field in _moving_fields(env))
-    finally:
-        env.close()
+    distance, (low, high) = _judged(dataset, sample)
     return DatasetStats(
         episodes=len(chosen),
         offset_steps=offset_steps,
-        pairs=len(distance),
-        solved_share=float((distance < 1.0).mean()),
-        distance=_quantiles(distance),
+        pairs=len(sample.starts),
+        solved_share=float((distance < 1.0).mean()) if distance is not None else None,
+        distance=_quantiles(distance) if distance is not None else (),
         action_mean=_floats(sample.actions.mean(axis=0, dtype=np.float64)),
         action_std=_floats(sample.actions.std(axis=0, dtype=np.float64)),
         action_min=_floats(sample.actions.min(axis=0)),
         action_max=_floats(sample.actions.max(axis=0)),
-        action_at_bound_share=float((np.abs(sample.actions) >= 1.0).mean()),
-        fields=fields,
+        action_at_bound_share=float(((sample.actions <= low) | (sample.actions >= high)).mean()),
+        fields=tuple(_field_stats(field, sample) for field in _moving_fields(dataset)),
     )
+
+
+def _judged(dataset: Dataset, sample: _Sample) -> tuple[NDArray[np.float64] | None, tuple[Any, Any]]:
+    """Distances of the pairs, if the simulator is here and knows them, and the bounds of actions."""
+    try:
+        env = make_env(dataset.world.environment, variant=dataset.variant)
+    except UsageError:  # recorded, or its simulator is not here
+        return None, (sample.actions.min(axis=0), sample.actions.max(axis=0))
+    with contextlib.closing(env):
+        distance = env.goal_distance(sample.starts, sample.goals) if env.measures else None
+        return distance, (env.action_space.low, env.action_space.high)
 
 
 def _sample(dataset: Dataset, offset: int, max_episodes: int) -> tuple[_Sample, NDArray[np.int64]]:
@@ -176,20 +184,28 @@ def _spread(episodes: int, most: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, episodes - 1, min(most, episodes)).astype(np.int64))
 
 
-def _moving_fields(env: PlanningEnv) -> list[StateField]:
+def _moving_fields(dataset: Dataset) -> list[StateField]:
     """Fields that say where things are; clocks and the solver's memory are no part of the workspace."""
-    hidden = ("time", "solver_warm_start", "control")
-    return [field for field in env.state_fields if field.name not in hidden]
+    hidden = ("time", "step", "solver_warm_start", "control")
+    return [field for field in fields_of(dataset) if field.name not in hidden]
+
+
+def _change(field: StateField, difference: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far a field moved, of differences [N, S]: [N]; a full turn of an angle is no movement."""
+    moved = difference[:, field.start : field.stop]
+    if field.unit == "rad":
+        moved = (moved + np.pi) % (2 * np.pi) - np.pi
+    return np.asarray(np.linalg.norm(moved, axis=1))
 
 
 def _field_stats(field: StateField, sample: _Sample) -> FieldStats:
     place = slice(field.start, field.stop)
     spread = sample.states[:, place].std()
-    changed = np.linalg.norm(sample.steps[:, place], axis=1) > STILL * spread
+    changed = _change(field, sample.steps) > STILL * spread
     return FieldStats(
         name=field.name,
         unit=field.unit,
-        motion=_quantiles(np.linalg.norm(sample.goals[:, place] - sample.starts[:, place], axis=1)),
+        motion=_quantiles(_change(field, sample.goals - sample.starts)),
         moving_share=float(changed.mean()),
         coverage=_coverage(sample.states[:, place][:, :2]),
     )
@@ -215,22 +231,21 @@ def plot_stats(dataset: Dataset, file: Path | str, offset_steps: int = 25, max_e
     from matplotlib.figure import Figure
 
     sample, _ = _sample(dataset, offset_steps, max_episodes)
-    env = make_env(dataset.world.environment, variant=dataset.variant)
-    try:
-        distance, fields = env.goal_distance(sample.starts, sample.goals), _moving_fields(env)
-    finally:
-        env.close()
+    (distance, _), fields = _judged(dataset, sample), _moving_fields(dataset)
     figure = Figure(figsize=(4 * (len(fields) + 1), 6.5), layout="constrained")
     axes = figure.subplots(2, len(fields) + 1, squeeze=False)
-    axes[0, 0].hist(distance, bins=50, color="tab:blue")
-    axes[0, 0].axvline(1.0, color="tab:red", linewidth=1)
-    solved = 100 * (distance < 1.0).mean()
-    axes[0, 0].set(title=f"pairs {offset_steps} steps apart: {solved:.1f} % solved", xlabel="distance in success radii")
+    if distance is None:
+        axes[0, 0].set(title="no simulator: no distances")
+    else:
+        axes[0, 0].hist(distance, bins=50, color="tab:blue")
+        axes[0, 0].axvline(1.0, color="tab:red", linewidth=1)
+        title = f"pairs {offset_steps} steps apart: {100 * (distance < 1.0).mean():.1f} % solved"
+        axes[0, 0].set(title=title, xlabel="distance in success radii")
     axes[1, 0].hist(sample.actions, bins=50, histtype="step")
     axes[1, 0].set(title="actions, one line per dimension", xlabel="value")
     for column, field in enumerate(fields, start=1):
         place = slice(field.start, field.stop)
-        motion = np.linalg.norm(sample.goals[:, place] - sample.starts[:, place], axis=1)
+        motion = _change(field, sample.goals - sample.starts)
         axes[0, column].hist(motion, bins=50, color="tab:green")
         axes[0, column].set(title=f"{field.name}: motion in {offset_steps} steps", xlabel=field.unit)
         values = sample.states[:, place]

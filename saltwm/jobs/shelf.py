@@ -4,15 +4,16 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from saltwm.envs import ENVIRONMENTS
+from saltwm.disk.shipped import shelf_folder
+from saltwm.envs import ENVIRONMENTS, introduce
 from saltwm.ground.checks import one_of
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.presets import recipe
 from saltwm.jobs.ship import SHIPMENT_FILE
 from saltwm.model.traits import TRANSITIONS
 
-HERE = Path(__file__).resolve().parents[2] / "checkpoints"
-"""Beside the package, as in a checkout with an editable install."""
+HERE = shelf_folder()
+"""Beside the package in a checkout, inside it where it is installed."""
 HELD_OUT_SEED = 1000
 """Of the episodes that no model is trained on; training data have seeds from 0 on."""
 HELD_OUT_FRAME_EVERY = 5
@@ -37,6 +38,7 @@ def shelf(directory: Path) -> list[Item]:
 
 def take(directory: Path, environment: str, model: str) -> Item:
     """The shipped model; UsageError that says what there is instead, and how to make what is missing."""
+    environment = introduce(environment)
     one_of("environment", environment, ENVIRONMENTS)
     one_of("model", model, TRANSITIONS)
     item = _item(directory, environment, model)

@@ -14,6 +14,7 @@ from gymnasium.utils.env_checker import check_env
 
 from saltwm.envs import ENVIRONMENTS, env_class, make_env, register
 from saltwm.envs.base import Action, PlanningEnv, State
+from saltwm.envs.check import check_environment
 from saltwm.ground.errors import NonFiniteError, ShapeError, UsageError
 from saltwm.ground.rng import stream
 
@@ -180,7 +181,7 @@ def test_a_hundred_pairs_are_reached_by_their_own_actions(recorded: Recorded) ->
 
 def test_the_example_in_the_docs_is_an_environment() -> None:
     page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
-    code = page.split("```python\n")[-1].split("```")[0]
+    code = next(block for block in page.split("```python\n") if "class Slide" in block).split("```")[0]
     names: dict[str, Any] = {}
     exec(code, names)
     env: PlanningEnv = names["Slide"](image_size=16)
@@ -188,6 +189,13 @@ def test_the_example_in_the_docs_is_an_environment() -> None:
     assert_replays(env, states, actions, [0, 5, 11], 5)
     assert env.goal_distance(states, states).max() == 0
     assert env.render().shape == (16, 16, 3)
+
+
+def test_the_adapted_example_in_the_docs_is_an_environment() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
+    names: dict[str, Any] = {}
+    exec(page.split("```python\n")[-1].split("```")[0], names)
+    assert check_environment(names["GymReacher"], 16).plans
 
 
 def test_gymnasium_makes_them_by_name() -> None:

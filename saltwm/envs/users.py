@@ -1,0 +1,99 @@
+"""Environments that are not part of the package: named by the user as module:Class, or offered by an installed package.
+
+A word of the user's (a command, SALTWM_ENVIRONMENTS, a call of `introduce`) imports a module. A word in a file never
+does: it is a name, and is found only among those that the user has brought in.
+"""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+
+import gymnasium
+
+from saltwm.envs.base import PlanningEnv
+from saltwm.ground.errors import UsageError
+
+VARIABLE = "SALTWM_ENVIRONMENTS"
+"""Classes that the user has named, as module:Class, separated by commas; processes that are started inherit it."""
+GROUP = "saltwm.environments"
+"""Entry points of installed packages: name = "module:Class"."""
+
+_entered: dict[str, type[PlanningEnv]] = {}
+
+
+def find(name: str) -> type[PlanningEnv] | None:
+    """The user's class of this name, or None."""
+    for word in _words():
+        if word not in _known_words():
+            enter(word)
+    if name not in _entered and name in (offered := _offered()):
+        _entered[name] = _checked(f"entry point {name}", offered[name].load())
+    return _entered.get(name)
+
+
+def names() -> list[str]:
+    """Names of the users' classes that are there."""
+    return sorted({*_entered, *_offered()})
+
+
+def enter(word: str, taken: Iterable[str] = ()) -> str:
+    """Import the class that the user has named as module:Class, and enter it under its own name, which is returned."""
+    module_name, _, attribute = word.partition(":")
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", word):
+        raise UsageError(f"{word!r}: expected module:Class, such as my_module:MyEnv")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)  # as `python -m` does: the module usually lies in the working directory
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise  # the module is there, and something that it imports is not: its traceback helps
+        raise UsageError(f"{word}: no module {module_name!r} in {here} or among the installed packages") from error
+    if not hasattr(module, attribute):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type) and not key.startswith("_")]
+        raise UsageError(f"{word}: {module_name} has no {attribute!r}; it has {', '.join(classes) or 'no class'}")
+    cls = _checked(word, getattr(module, attribute))
+    if cls.name in taken:
+        raise UsageError(f"{word}: the name {cls.name!r} is that of an environment of saltwm; choose another")
+    _entered[cls.name] = cls
+    cls.named_by = word
+    if word not in _words():
+        os.environ[VARIABLE] = ",".join([*_words(), word])
+    return cls.name
+
+
+def _words() -> list[str]:
+    return [word.strip() for word in os.environ.get(VARIABLE, "").split(",") if word.strip()]
+
+
+def _known_words() -> set[str]:
+    return {cls.named_by for cls in _entered.values()}
+
+
+def _offered() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _checked(word: str, found: object) -> type[PlanningEnv]:
+    """The class, if it is an environment and says what an environment must say of itself."""
+    if not isinstance(found, type) or not issubclass(found, PlanningEnv):
+        if (isinstance(found, type) and issubclass(found, gymnasium.Env)) or isinstance(found, gymnasium.Env):
+            raise UsageError(
+                f"{word}: a plain gymnasium environment; in its module write "
+                f"MyEnv = saltwm.envs.adapt(..., name='my-env'), and name that"
+            )
+        kind = found.__name__ if isinstance(found, type) else type(found).__name__
+        raise UsageError(f"{word}: expected a class that extends saltwm.envs.PlanningEnv, found {kind}")
+    lacking = [field for field in ("name", "state_dim", "action_dim", "max_episode_steps") if not hasattr(found, field)]
+    lacking += sorted(getattr(found, "__abstractmethods__", ()))
+    if lacking:
+        raise UsageError(f"{word}: lacks {', '.join(lacking)}; docs/environments.md shows a complete class")
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", found.name):
+        raise UsageError(f"{word}: name {found.name!r}: expected lower-case words joined by hyphens, such as dot-maze")
+    if not getattr(found, "state_fields", None):
+        raise UsageError(f"{word}: lacks state_fields; docs/environments.md shows a complete class")
+    return found

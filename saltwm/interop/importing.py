@@ -1,0 +1,93 @@
+"""Recordings of other people's formats: which format a path is in, and its episodes as a dataset."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from saltwm.disk.dataset import Dataset
+from saltwm.envs.base import StateField
+from saltwm.ground.checks import at_least
+from saltwm.ground.errors import UsageError
+from saltwm.ground.frames import Fit
+from saltwm.interop.folders import open_folder
+from saltwm.interop.lance_table import open_lance
+from saltwm.interop.lerobot import open_lerobot
+from saltwm.interop.minari_data import open_minari
+from saltwm.interop.recordings import Recording, write_dataset
+
+Format = Literal["lerobot", "lance", "minari", "folder"]
+
+
+class Source(Protocol):
+    """Episodes in some format, opened and looked at."""
+
+    @property
+    def episodes(self) -> Any:
+        """As long as there are episodes."""
+
+    @property
+    def fields(self) -> tuple[StateField, ...]:
+        """What the numbers of a state are called."""
+
+    def recordings(self) -> Iterator[Recording]:
+        """The episodes, one after another."""
+
+
+OPEN: dict[Format, Callable[[Path, str | None], Source]] = {
+    "lerobot": open_lerobot,
+    "lance": open_lance,
+    "minari": open_minari,
+    "folder": open_folder,
+}
+
+
+def format_of(path: Path) -> Format:
+    """What a path looks like; UsageError if it is no folder."""
+    if not path.is_dir():
+        raise UsageError(f"{path}: expected a benchmark file (.h5, .h5.zst, .tar.zst) or a folder of recordings")
+    if (path / "meta" / "info.json").is_file():
+        return "lerobot"
+    if path.suffix == ".lance" or any(path.glob("*.lance")):
+        return "lance"
+    return "minari" if any(path.glob("**/main_data.hdf5")) else "folder"
+
+
+def import_recordings(
+    path: Path,
+    out: Path,
+    *,
+    name: str | None = None,
+    kind: Format | None = None,
+    camera: str | None = None,
+    image_size: int = 64,
+    fit: Fit = "pad",
+    episodes: int | None = None,
+    frame_every: int = 1,
+) -> Dataset:
+    """Write the episodes of a folder as a dataset; nothing stays of one that is refused."""
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+    at_least("episodes", episodes)
+    kind = kind or format_of(path)
+    source = OPEN[kind](path, camera)
+    count = len(source.episodes)
+    if episodes is not None and episodes > count:
+        raise UsageError(f"{path}: has {count} episodes, {episodes} were asked for")
+    return write_dataset(
+        out,
+        itertools.islice(source.recordings(), episodes),
+        name=name or _slug(path),
+        fields=source.fields,
+        image_size=image_size,
+        fit=fit,
+        frame_every=frame_every,
+        source={"format": kind, "file": path.name, "camera": camera or ""},
+        total=episodes or count,
+    )
+
+
+def _slug(path: Path) -> str:
+    """A name from the folder's: My Robot (2) becomes my-robot-2."""
+    return "-".join(re.findall(r"[a-z0-9]+", path.stem.lower())) or "recorded"

@@ -1,0 +1,123 @@
+"""A Lance table as stable-worldmodel writes it: a row per frame, pictures as JPEG or PNG, rows of an episode together.
+
+Columns: episode_idx, step_idx, action, pixels (or pixels_VIEW), and any others that hold numbers. The last action of an
+episode leads to no frame and is left out.
+"""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from saltwm.envs.base import StateField
+from saltwm.ground.errors import DamagedError, UsageError
+from saltwm.ground.extras import needs
+from saltwm.interop.recordings import Recording
+
+STATE_COLUMNS = ("state", "proprio", "observation_state")
+"""The first of these that is there is the state."""
+
+
+@dataclass(frozen=True)
+class LanceTable:
+    """An opened table."""
+
+    path: Path
+    table: Any
+    camera: str
+    state: str | None
+    first: NDArray[np.int64]
+    """[E + 1], first row of each episode, and the number of rows"""
+
+    @property
+    def episodes(self) -> range:
+        """Numbers of the episodes."""
+        return range(len(self.first) - 1)
+
+    @property
+    def fields(self) -> tuple[StateField, ...]:
+        """One field for the state column."""
+        width = _width(self.table.schema.field(self.state).type) if self.state else 1
+        return (StateField(self.state or "step", 0, width),)
+
+    def recordings(self) -> Iterator[Recording]:
+        """The episodes, one after another."""
+        names = [self.camera, "action", *([self.state] if self.state else [])]
+        for episode in self.episodes:
+            start, stop = int(self.first[episode]), int(self.first[episode + 1])
+            rows = self.table.to_table(columns=names, offset=start, limit=stop - start)
+            where = f"{self.path}: episode {episode}"
+            frames = [_picture(where, step, value) for step, value in enumerate(rows[self.camera].to_pylist())]
+            actions = _numbers(where, "action", rows["action"].to_pylist())
+            states = _numbers(where, self.state, rows[self.state].to_pylist()) if self.state else None
+            yield Recording(frames, actions[:-1], states, str(self.path))
+
+
+def open_lance(path: Path, camera: str | None = None) -> LanceTable:
+    """The table at PATH, or the only table in the folder PATH."""
+    with needs("lance", "a Lance table"):
+        import lance
+    inside = sorted(path.glob("*.lance"))
+    place = path if path.suffix == ".lance" else inside[0] if len(inside) == 1 else None
+    if place is None or not place.is_dir():
+        raise UsageError(f"{path}: expected a folder NAME.lance or one that holds a single one, found {len(inside)}")
+    try:
+        table = lance.dataset(str(place))
+    except (ValueError, OSError) as error:
+        raise DamagedError(f"{place}: not a readable Lance table ({str(error).splitlines()[0][:200]})") from error
+    names = table.schema.names
+    lacking = [name for name in ("episode_idx", "action") if name not in names]
+    if lacking:
+        raise DamagedError(f"{place}: has no column {lacking[0]!r}; it has {', '.join(names)}")
+    cameras = [name for name in names if name == "pixels" or name.startswith("pixels_")]
+    if camera is None and len(cameras) != 1:
+        raise UsageError(f"{place}: has {len(cameras)} cameras ({', '.join(cameras)}); name one with --camera")
+    chosen = cameras[0] if camera is None else camera
+    if chosen not in names:
+        raise UsageError(f"{place}: no camera {chosen!r}; it has {', '.join(cameras) or 'none'}")
+    state = next((name for name in STATE_COLUMNS if name in names), None)
+    return LanceTable(place, table, chosen, state, _first_rows(place, table))
+
+
+def _first_rows(place: Path, table: Any) -> NDArray[np.int64]:
+    """Where episodes begin; DamagedError if rows of one are apart or out of order."""
+    columns = ["episode_idx", *(["step_idx"] if "step_idx" in table.schema.names else [])]
+    rows = table.to_table(columns=columns)
+    numbers = np.asarray(rows["episode_idx"])
+    if not len(numbers):
+        raise DamagedError(f"{place}: the table is empty")
+    starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
+    if len(np.unique(numbers[starts])) != len(starts):
+        raise DamagedError(f"{place}: episode_idx: the rows of an episode do not stand together")
+    first = np.append(starts, len(numbers)).astype(np.int64)
+    if "step_idx" in columns:
+        within = np.arange(len(numbers)) - np.repeat(first[:-1], np.diff(first))
+        wrong = np.flatnonzero(np.asarray(rows["step_idx"]) != within)
+        if len(wrong):
+            episode, step = int(numbers[wrong[0]]), int(within[wrong[0]])
+            raise DamagedError(f"{place}: episode {episode}: step_idx: expected {step}, found a gap or another order")
+    return first
+
+
+def _width(kind: Any) -> int:
+    return int(getattr(kind, "list_size", 1))
+
+
+def _numbers(where: str, name: str, values: list[Any]) -> NDArray[np.float64]:
+    try:
+        found = np.asarray(values, np.float64)
+    except (ValueError, TypeError) as error:
+        raise DamagedError(f"{where}: {name}: expected as many numbers in every row ({error})") from error
+    return found[:, None] if found.ndim == 1 else found
+
+
+def _picture(where: str, step: int, value: Any) -> NDArray[np.uint8]:
+    try:
+        return np.asarray(Image.open(io.BytesIO(value)).convert("RGB"))
+    except (OSError, TypeError) as error:
+        raise DamagedError(f"{where}, step {step}: the frame cannot be decoded ({error})") from error

@@ -1,0 +1,93 @@
+"""A dataset of Minari's: episodes of T actions and T + 1 observations, pictures among the observations."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saltwm.envs.base import StateField
+from saltwm.ground.errors import DamagedError, UsageError
+from saltwm.ground.extras import needs
+from saltwm.interop.recordings import Recording
+
+
+@dataclass(frozen=True)
+class MinariData:
+    """An opened dataset."""
+
+    path: Path
+    data: Any
+    camera: str
+    """Key of the pictures, a dot between levels; empty where the observation itself is one."""
+    states: tuple[str, ...]
+    """Keys of the vectors that make the state."""
+
+    @property
+    def episodes(self) -> range:
+        """Numbers of the episodes."""
+        return range(int(self.data.total_episodes))
+
+    @property
+    def fields(self) -> tuple[StateField, ...]:
+        """A field for each vector of the observation."""
+        found, start = [], 0
+        for key in self.states:
+            size = int(np.prod(_spaces(self.data.observation_space)[key].shape))
+            found.append(StateField(key.replace(".", "_").replace(" ", "_"), start, start + size))
+            start += size
+        return tuple(found) or (StateField("step", 0, 1),)
+
+    def recordings(self) -> Iterator[Recording]:
+        """The episodes, one after another."""
+        for number, episode in enumerate(self.data.iterate_episodes()):
+            actions = np.asarray(episode.actions)
+            if actions.ndim != 2:
+                raise UsageError(f"{self.path}: episode {number}: actions {list(actions.shape)}: expected vectors")
+            values = [np.asarray(_inside(episode.observations, key)) for key in self.states]
+            states = np.concatenate([v.reshape(len(v), -1) for v in values], axis=1) if values else None
+            yield Recording(_inside(episode.observations, self.camera), actions, states, str(self.path))
+
+
+def open_minari(path: Path, camera: str | None = None) -> MinariData:
+    """The dataset at PATH, which holds data/main_data.hdf5."""
+    with needs("minari", "a Minari dataset"):
+        from minari import MinariDataset
+    place = path / "data" if (path / "data" / "main_data.hdf5").is_file() else path
+    if not (place / "main_data.hdf5").is_file():
+        raise UsageError(f"{path}: not a Minari dataset (no data/main_data.hdf5)")
+    try:
+        data = MinariDataset(place)
+        spaces = _spaces(data.observation_space)
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise DamagedError(f"{place}: not a readable Minari dataset ({type(error).__name__}: {error})") from error
+    cameras = [key for key, space in spaces.items() if len(space.shape or ()) == 3 and space.dtype == np.uint8]
+    if camera is None and len(cameras) != 1:
+        named = ", ".join(cameras) or "no observation is a picture, uint8 [H, W, 3]"
+        raise UsageError(
+            f"{path}: has {len(cameras)} cameras ({named})" + ("; name one with --camera" if cameras else "")
+        )
+    chosen = cameras[0] if camera is None else camera
+    if chosen not in cameras:
+        raise UsageError(f"{path}: no camera {chosen!r}; it has {', '.join(cameras) or 'none'}")
+    vectors = tuple(key for key, space in spaces.items() if len(space.shape or ()) == 1 and space.dtype.kind == "f")
+    return MinariData(path, data, chosen, vectors)
+
+
+def _spaces(space: Any, prefix: str = "") -> dict[str, Any]:
+    """Every array of an observation space by its key."""
+    inner = getattr(space, "spaces", None)
+    if not isinstance(inner, dict):
+        return {prefix: space}
+    found: dict[str, Any] = {}
+    for key, value in inner.items():
+        found |= _spaces(value, f"{prefix}.{key}" if prefix else key)
+    return found
+
+
+def _inside(observations: Any, key: str) -> NDArray[Any]:
+    for part in key.split(".") if key else []:
+        observations = observations[part]
+    return np.asarray(observations)

@@ -1,0 +1,192 @@
+"""Recordings without a simulator as a dataset: frames and actions are enough, the state may be missing.
+
+Every importer of this room makes `Recording`s, one episode after another, and hands them to `write_dataset`, which
+programs of users call as well. Nothing half-written stays: a recording that is refused leaves no folder behind.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from saltwm.disk import dataset_writer as parts
+from saltwm.disk import durable, layout
+from saltwm.disk.dataset import Dataset
+from saltwm.disk.layout import Episode, Recipe, Recorded
+from saltwm.envs.base import StateField, spell_fields
+from saltwm.ground.checks import at_least
+from saltwm.ground.config import WorldSpec
+from saltwm.ground.errors import MismatchError, SaltError, ShapeError, UsageError
+from saltwm.ground.frames import Fit, square
+from saltwm.ground.progress import progress
+
+PART_STEPS = 4000
+PART_BYTES = 256 * 2**20
+"""A part is held in memory before it is written: at most about so many steps and bytes of frames."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One episode as it was recorded: T actions, each leading from one frame to the next."""
+
+    frames: Iterable[Any]
+    """T + 1 frames, uint8 [H, W, 3] each, of any size"""
+    actions: Any
+    """[T, A]"""
+    states: Any = None
+    """[T + 1, S], or nothing"""
+    where: str = ""
+    """File that it comes from, for messages."""
+
+
+def write_dataset(
+    path: Path | str,
+    episodes: Iterable[Recording | Mapping[str, Any]],
+    *,
+    name: str,
+    fields: tuple[StateField, ...] = (),
+    image_size: int = 64,
+    fit: Fit = "pad",
+    frame_every: int = 1,
+    held_out: bool = False,
+    source: Mapping[str, str] | None = None,
+    total: int | None = None,
+) -> Dataset:
+    """Write recorded episodes as a dataset called `name`; docs/data.md has an example.
+
+    An episode is a Recording or a dict with frames, actions and, if there are any, states. `fields` names the numbers
+    of a state and their units. Oblong frames get black bars, or as `fit` says.
+    """
+    path = Path(path)
+    _check_name(name)
+    for what, value in (("image_size", image_size), ("frame_every", frame_every)):
+        at_least(what, value)
+    writer = _Writer(path, name, fields, image_size, fit, frame_every)
+    with nothing_half_written(path), durable.only_writer(path, "write_dataset"):
+        strangers = sorted(entry.name for entry in path.iterdir() if entry.name != layout.LOCK_FILE)
+        if strangers:
+            raise UsageError(f"{path}: not empty (it holds {strangers[0]}); choose another directory")
+        with progress(f"write {name}", total or 0) as advance:
+            for episode in episodes:
+                writer.add(episode if isinstance(episode, Recording) else _from_mapping(episode))
+                advance()
+        recipe = writer.finish(held_out, dict(source or {}))
+        durable.write_config(path / layout.RECIPE_FILE, recipe)
+        parts.finish(path, recipe)
+    return Dataset.open(path)
+
+
+class _Writer:
+    """Episodes become parts as they come; how many there are is known at the end."""
+
+    def __init__(
+        self, path: Path, name: str, fields: tuple[StateField, ...], image_size: int, fit: Fit, frame_every: int
+    ) -> None:
+        self._path, self._name, self._fields = path, name, fields
+        self._size, self._fit, self._every = image_size, fit, frame_every
+        self._waiting: list[Episode] = []
+        self._written = 0
+        self._recipe: Recipe | None = None
+
+    def add(self, recording: Recording) -> None:
+        """Check an episode and write the part that it completes."""
+        index = self._written + len(self._waiting)
+        where = recording.where or str(self._path)
+        episode = _checked(where, index, recording, self._size, self._fit, self._every)
+        if self._recipe is None:
+            self._recipe = self._begun(episode, where)
+        layout.check_episode(where, index, episode, self._recipe)
+        self._waiting.append(episode)
+        if len(self._waiting) == self._recipe.episodes_per_part:
+            self._flush()
+
+    def finish(self, held_out: bool, source: dict[str, str]) -> Recipe:
+        """Write what is left; the recipe of all."""
+        if self._recipe is None:
+            raise UsageError(f"{self._path}: no episode was given")
+        if self._waiting:
+            self._flush()
+        split: Literal["training", "held-out"] = "held-out" if held_out else "training"
+        return self._planned(self._written, Recorded(state_fields=spell_fields(self._fields), split=split, **source))
+
+    def _begun(self, episode: Episode, where: str) -> Recipe:
+        """What the first episode decides: sizes, and how many episodes make a part."""
+        steps, state_dim = len(episode.actions), episode.states.shape[1]
+        if not self._fields:
+            self._fields = (StateField("state", 0, state_dim),)
+        if self._fields[-1].stop != state_dim:
+            raise MismatchError(f"{where}: state: expected {self._fields[-1].stop} numbers, found {state_dim}")
+        most = min(PART_STEPS // steps, PART_BYTES // max(1, episode.frames.nbytes))
+        world = WorldSpec(self._name, episode.actions.shape[1], self._size, "full", "recorded")
+        return Recipe(world, "clean", state_dim, 1, self._every, max(1, most), Recorded(state_fields=""))
+
+    def _planned(self, episodes: int, source: Recorded) -> Recipe:
+        begun = self._recipe
+        assert begun is not None, "an episode was added"
+        return Recipe(
+            begun.world, begun.variant, begun.state_dim, episodes, self._every, begun.episodes_per_part, source
+        )
+
+    def _flush(self) -> None:
+        recipe = self._planned(self._written + len(self._waiting), Recorded(state_fields=""))
+        parts.write_part(self._path, recipe, recipe.parts - 1, self._waiting)
+        self._written += len(self._waiting)
+        self._waiting = []
+
+
+def _checked(where: str, index: int, recording: Recording, size: int, fit: Fit, every: int) -> Episode:
+    """The episode with square frames; an error names file, episode, step and field."""
+    name = f"{where}: episode {index}"
+    actions = np.asarray(recording.actions, np.float32)
+    if actions.ndim != 2 or not len(actions):
+        raise ShapeError(f"{name}: action: expected [T, A] with at least one step, found {list(actions.shape)}")
+    layout.check_finite(name, "action", actions)
+    frames, count = [], 0
+    for count, frame in enumerate(recording.frames, start=1):
+        if (count - 1) % every == 0:
+            frames.append(square(f"{name}, step {count - 1}", frame, size, fit))
+    if count != len(actions) + 1:
+        raise ShapeError(f"{name}: frame: expected {len(actions) + 1}, one more than actions, found {count}")
+    if recording.states is None:  # a clock: so that a state is never a marker
+        states = np.arange(count, dtype=np.float64)[:, None]
+    else:
+        states = np.asarray(recording.states, np.float64)
+        if states.ndim != 2 or len(states) != count:
+            raise ShapeError(f"{name}: state: expected [{count}, S], one per frame, found {list(states.shape)}")
+        layout.check_finite(name, "state", states)
+    return Episode(np.stack(frames), actions, states)
+
+
+def _from_mapping(episode: Mapping[str, Any]) -> Recording:
+    known = {"frames", "actions", "states", "where"}
+    if not isinstance(episode, Mapping) or not {"frames", "actions"} <= set(episode) <= known:
+        found = sorted(map(str, episode)) if isinstance(episode, Mapping) else type(episode).__name__
+        raise UsageError(f"an episode is a dict with frames, actions and perhaps states; found {found}")
+    return Recording(**episode)
+
+
+def _check_name(name: str) -> None:
+    from saltwm.envs import ENVIRONMENTS
+
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise UsageError(f"name {name!r}: expected lower-case words joined by hyphens, such as my-robot")
+    if name in ENVIRONMENTS:
+        raise UsageError(f"name {name!r}: is that of a simulated environment; recordings need a name of their own")
+
+
+@contextlib.contextmanager
+def nothing_half_written(path: Path, kept: tuple[type[SaltError], ...] = ()) -> Iterator[None]:
+    """On an error, remove the folder if it was not there before; `kept` are errors after which one goes on there."""
+    new = not path.exists()
+    try:
+        yield
+    except kept:
+        raise
+    except (SaltError, KeyboardInterrupt):
+        if new and path.exists():
+            durable.discard_directory(path)
+        raise

@@ -1,0 +1,379 @@
+"""Recordings without a simulator: written by programs, or brought in from files that other libraries wrote."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from saltwm import write_dataset
+from saltwm.data.fields import fields_of
+from saltwm.disk.dataset import Dataset
+from saltwm.envs.base import StateField
+from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, SaltError, ShapeError, UsageError
+from saltwm.ground.frames import square
+from saltwm.ground.rng import stream
+from saltwm.interop.importing import format_of, import_recordings
+from saltwm.interop.recordings import Recording
+from saltwm.jobs.data import DataImport
+from saltwm.jobs.inspection import stats
+
+FPS = 10
+SHAPE = (48, 64)
+"""Height and width: oblong, as cameras are."""
+
+
+def episode(number: int, steps: int = 12) -> Recording:
+    """A grey square that actions push to the right and down: codecs change such pictures little."""
+    rng = stream(number, "recording")
+    actions = rng.uniform(-1, 1, (steps, 2)).astype(np.float32)
+    places = np.array([24.0, 20.0]) + np.concatenate([np.zeros((1, 2)), np.cumsum(2 * actions, axis=0)])
+    return Recording(np.stack([picture(place) for place in places]), actions, places)
+
+
+def picture(place: NDArray[np.float64]) -> NDArray[np.uint8]:
+    frame = np.full((*SHAPE, 3), 40, np.uint8)
+    x, y = np.clip(place, 0, 30).astype(int)
+    frame[y : y + 16, x : x + 16] = 200
+    return frame
+
+
+EPISODES = [episode(number, steps) for number, steps in enumerate((12, 15, 9))]
+
+
+def check_same(dataset: Dataset, tolerance: float = 0.0, states: bool = True) -> None:
+    """The dataset holds EPISODES; frames may differ by what a codec loses, on average."""
+    assert dataset.lengths.tolist() == [len(recording.actions) for recording in EPISODES]
+    for number, recording in enumerate(EPISODES):
+        np.testing.assert_array_equal(dataset.actions(number), recording.actions)
+        if states:
+            np.testing.assert_allclose(dataset.states(number), recording.states, rtol=1e-6)
+        steps = np.arange(len(recording.actions) + 1)
+        found = dataset.read_frames(np.full(len(steps), number), steps).astype(float)
+        wanted = np.stack([square("", frame, dataset.world.image_size) for frame in recording.frames]).astype(float)
+        assert np.abs(found - wanted).mean(axis=(1, 2, 3)).max() <= tolerance
+
+
+# --- written by a program --------------------------------------------------------------------------------------------
+
+
+def test_episodes_of_a_program_become_a_dataset(tmp_path: Path) -> None:
+    fields = (StateField("place", 0, 2, "px"),)
+    dataset = write_dataset(tmp_path / "data", iter(EPISODES), name="my-robot", fields=fields, image_size=32)
+    check_same(dataset)
+    assert dataset.world.environment == "my-robot"
+    assert fields_of(dataset) == fields
+    Dataset.open(tmp_path / "data", verify="full")
+
+
+def test_many_parts_and_sparse_frames_hold_the_same_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saltwm.interop.recordings.PART_STEPS", 12)
+    episodes = [{"frames": e.frames, "actions": e.actions} for e in EPISODES]
+    dataset = write_dataset(tmp_path / "data", episodes, name="my-robot", image_size=16, frame_every=3)
+    assert dataset.recipe.parts == 3
+    np.testing.assert_array_equal(dataset.actions(2), EPISODES[2].actions)
+    np.testing.assert_array_equal(dataset.states(2)[:, 0], np.arange(10))
+    assert dataset.read_frames(np.array([2]), np.array([9])).shape == (1, 16, 16, 3)
+
+
+def test_statistics_of_recordings_need_no_simulator(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "data", EPISODES, name="my-robot", image_size=16)
+    found = stats(dataset, offset_steps=5)
+    assert found.solved_share is None
+    assert found.fields[0].name == "state"
+
+
+def changed(**fields: Any) -> Recording:
+    recording = EPISODES[1]
+    return Recording(**{"frames": recording.frames, "actions": recording.actions, "states": recording.states} | fields)
+
+
+def with_nan(values: Any) -> Any:
+    values = np.array(values)
+    values[4, 1] = np.nan
+    return values
+
+
+@pytest.mark.parametrize(
+    ("second", "error", "said"),
+    [
+        (changed(actions=with_nan(EPISODES[1].actions)), NonFiniteError, "episode 1, step 4: action is nan"),
+        (changed(states=with_nan(EPISODES[1].states)), NonFiniteError, "episode 1, step 4: state is nan"),
+        (changed(frames=EPISODES[1].frames[:-1]), ShapeError, "episode 1: frame: expected 16, one more than actions"),
+        (changed(frames=[frame / 255 for frame in EPISODES[1].frames]), ShapeError, "step 0: frame: expected uint8"),
+        (changed(frames=np.moveaxis(EPISODES[1].frames, 3, 1)), ShapeError, "channels come last"),
+        (changed(actions=EPISODES[1].actions[:, 0]), ShapeError, r"episode 1: action: expected \[T, A\]"),
+        (changed(actions=EPISODES[1].actions[:, :1]), ShapeError, "episode 1: action: expected shape"),
+        (changed(states=EPISODES[1].states[:3]), ShapeError, r"episode 1: state: expected \[16, S\]"),
+        ({"frames": [], "action": []}, UsageError, "a dict with frames, actions"),
+    ],
+)
+def test_a_bad_recording_is_refused_by_name_and_leaves_nothing(
+    tmp_path: Path, second: Any, error: type[SaltError], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        write_dataset(tmp_path / "data", [EPISODES[0], second], name="my-robot", image_size=16)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["two-room", "My Robot", ""])
+def test_a_name_that_would_mislead_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="name"):
+        write_dataset(tmp_path / "data", EPISODES, name=name)
+    with pytest.raises(UsageError, match="no episode"):
+        write_dataset(tmp_path / "data", [], name="robot")
+    assert not list(tmp_path.iterdir())
+
+
+# --- LeRobot ---------------------------------------------------------------------------------------------------------
+
+
+def write_video(file: Path, frames: NDArray[np.uint8], fps: float = FPS) -> None:
+    import imageio_ffmpeg
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    size = (frames.shape[2], frames.shape[1])
+    options = ["-crf", "5", "-g", "2"]
+    writer = imageio_ffmpeg.write_frames(str(file), size, fps=fps, macro_block_size=1, output_params=options)
+    writer.send(None)
+    for frame in frames:
+        writer.send(np.ascontiguousarray(frame))
+    writer.close()
+
+
+def write_lerobot(path: Path, as_images: bool = False, **info: Any) -> Path:
+    """LeRobot's v3 layout, by its documentation (lerobot itself needs torchvision): two episodes in the first files."""
+    import pyarrow
+    from pyarrow import parquet
+
+    camera, rows, episodes = "observation.images.top", [], []
+    for number, recording in enumerate(EPISODES):
+        count = len(recording.actions) + 1
+        actions = np.concatenate([recording.actions, recording.actions[-1:]])  # the last one leads nowhere
+        before = sum(len(other.actions) + 1 for other in EPISODES[:number] if number < 2)
+        episodes.append({
+            "episode_index": number, "length": count, "tasks": ["push"],
+            "data/chunk_index": 0, "data/file_index": int(number == 2),
+            f"videos/{camera}/chunk_index": 0, f"videos/{camera}/file_index": int(number == 2),
+            f"videos/{camera}/from_timestamp": before / FPS, f"videos/{camera}/to_timestamp": (before + count) / FPS,
+        })  # fmt: skip
+        for step in range(count):
+            row = {
+                "episode_index": number, "frame_index": step, "index": step, "task_index": 0,
+                "timestamp": np.float32(step / FPS), "action": actions[step].tolist(),
+                "observation.state": recording.states[step].astype(np.float32).tolist(),
+            }  # fmt: skip
+            rows.append(row | ({camera: {"bytes": encoded(recording.frames[step]), "path": None}} if as_images else {}))
+    tables = {
+        "meta/episodes/chunk-000/file-000.parquet": episodes,
+        "data/chunk-000/file-000.parquet": [row for row in rows if row["episode_index"] < 2],
+        "data/chunk-000/file-001.parquet": [row for row in rows if row["episode_index"] == 2],
+    }
+    for name, content in tables.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(pyarrow.Table.from_pylist(content), path / name)
+    kind = "image" if as_images else "video"
+    features = {
+        camera: {"dtype": kind, "shape": [*SHAPE, 3], "names": ["height", "width", "channels"]},
+        "observation.state": {"dtype": "float32", "shape": [2], "names": ["x", "y"]},
+        "action": {"dtype": "float32", "shape": [2], "names": ["x", "y"]},
+        "timestamp": {"dtype": "float32", "shape": [1], "names": None},
+    }
+    described = {
+        "codebase_version": "v3.0", "fps": FPS, "total_episodes": 3, "features": features,
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
+    }  # fmt: skip
+    (path / "meta" / "info.json").write_text(json.dumps(described | info))
+    if not as_images:
+        videos = path / "videos" / camera / "chunk-000"
+        write_video(videos / "file-000.mp4", np.concatenate([EPISODES[0].frames, EPISODES[1].frames]))
+        write_video(videos / "file-001.mp4", np.asarray(EPISODES[2].frames))
+    return path
+
+
+def encoded(frame: NDArray[np.uint8], kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(frame).save(buffer, kind, **({"quality": 98} if kind == "JPEG" else {}))
+    return buffer.getvalue()
+
+
+def test_a_lerobot_dataset_with_video_is_brought_in(tmp_path: Path) -> None:
+    source = write_lerobot(tmp_path / "My Robot")
+    assert format_of(source) == "lerobot"
+    dataset = DataImport(source, tmp_path / "data", image_size=64).do()
+    check_same(dataset, tolerance=3.0)  # of 255: what H.264 loses at this quality
+    assert dataset.world.environment == "my-robot"
+    assert fields_of(dataset) == (StateField("robot_state", 0, 2),)
+
+
+def test_a_lerobot_dataset_with_images_is_brought_in_exactly(tmp_path: Path) -> None:
+    dataset = import_recordings(write_lerobot(tmp_path / "robot", as_images=True), tmp_path / "data", image_size=32)
+    check_same(dataset)
+
+
+@pytest.mark.parametrize(
+    ("harm", "error", "said"),
+    [
+        ({"codebase_version": "v2.1"}, UsageError, "codebase_version v2.1; v3 is read"),
+        ({"fps": 20}, DamagedError, r"episode 0, step 0: 0.100 s to the next row, expected 0.050"),
+        ({"data_path": "../{chunk_index}{file_index}.parquet"}, DamagedError, "leads out of the dataset"),
+        ({"features": {}}, DamagedError, "features: has no action"),
+    ],
+)
+def test_a_lerobot_description_that_is_wrong_is_refused(
+    tmp_path: Path, harm: dict[str, Any], error: type[SaltError], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        import_recordings(write_lerobot(tmp_path / "robot", as_images=True, **harm), tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_lerobot_video_that_is_cut_or_no_video_is_refused(tmp_path: Path) -> None:
+    source = write_lerobot(tmp_path / "robot")
+    video = next((source / "videos").rglob("file-001.mp4"))
+    write_video(video, np.asarray(EPISODES[2].frames)[:-3])
+    with pytest.raises(ShapeError, match=r"episode 2: frame: expected 10, one more than actions, found 7"):
+        import_recordings(source, tmp_path / "data")
+    video.write_bytes(b"not a video" * 100)
+    with pytest.raises(DamagedError, match=r"file-001\.mp4: cannot be decoded"):
+        import_recordings(source, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+# --- Lance and Minari, written by their own libraries ----------------------------------------------------------------
+
+
+def write_lance(path: Path, drop: int | None = None, kind: str = "PNG") -> Path:
+    """As stable-worldmodel lays a table out: a row per frame, pictures as encoded bytes."""
+    lance = pytest.importorskip("lance")
+    import pyarrow
+
+    rows = [
+        {
+            "episode_idx": number, "step_idx": step, "pixels": encoded(recording.frames[step], kind),
+            "action": np.append(recording.actions, [[0, 0]], axis=0)[step].tolist(),
+            "proprio": recording.states[step].tolist(),
+        }
+        for number, recording in enumerate(EPISODES)
+        for step in range(len(recording.actions) + 1)
+    ]  # fmt: skip
+    if drop is not None:
+        del rows[drop]
+    pair = pyarrow.list_(pyarrow.float32(), 2)
+    schema = pyarrow.schema([
+        ("episode_idx", pyarrow.int32()), ("step_idx", pyarrow.int32()), ("pixels", pyarrow.binary()),
+        ("action", pair), ("proprio", pair),
+    ])  # fmt: skip
+    lance.write_dataset(pyarrow.Table.from_pylist(rows, schema), str(path))
+    return path
+
+
+def test_a_lance_table_is_brought_in(tmp_path: Path) -> None:
+    write_lance(tmp_path / "tables" / "pushes.lance")
+    dataset = import_recordings(tmp_path / "tables", tmp_path / "data", name="pushes", image_size=32)
+    check_same(dataset)
+    assert fields_of(dataset) == (StateField("proprio", 0, 2),)
+
+
+def test_a_lance_table_with_a_gap_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DamagedError, match="episode 0: step_idx: expected 4, found a gap"):
+        import_recordings(write_lance(tmp_path / "pushes.lance", drop=4), tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_minari_dataset_is_brought_in(tmp_path: Path) -> None:
+    """Minari's own storage writes it; its DataCollector would need jax."""
+    storage_of = pytest.importorskip("minari.dataset.minari_storage")
+    from minari.data_collector import EpisodeBuffer
+
+    observations = gymnasium.spaces.Dict(
+        {
+            "camera": gymnasium.spaces.Box(0, 255, (*SHAPE, 3), np.uint8),
+            "place": gymnasium.spaces.Box(-99, 99, (2,), np.float64),
+        }
+    )
+    source = tmp_path / "minari"
+    (source / "data").mkdir(parents=True)
+    actions = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    storage = storage_of.MinariStorage.new(source / "data", observations, actions, jpeg_encoding=False)
+    for number, recording in enumerate(EPISODES):
+        ends = [False] * (len(recording.actions) - 1) + [True]
+        seen = {"camera": list(recording.frames), "place": list(recording.states)}
+        storage.update_episodes(
+            [EpisodeBuffer(number, None, None, seen, list(recording.actions), [0.0] * len(ends), ends, ends, None)]
+        )
+    storage.update_metadata({"dataset_id": "pushes/test-v0", "minari_version": "0.5.4"})
+    dataset = import_recordings(source, tmp_path / "data", name="pushes", image_size=32)
+    check_same(dataset)
+    assert fields_of(dataset) == (StateField("place", 0, 2),)
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def write_folder(path: Path, as_video: bool) -> Path:
+    path.mkdir()
+    for number, recording in enumerate(EPISODES):
+        take = path / f"take-{number}"
+        if as_video:
+            write_video(take.with_suffix(".mp4"), np.asarray(recording.frames))
+        else:
+            take.mkdir()
+            for step, frame in enumerate(recording.frames):
+                (take / f"{step:04d}.png").write_bytes(encoded(frame))
+        with (path / f"take-{number}.csv").open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["time", "action_x", "action_y", "state_x", "state_y", "remark"])
+            for step, place in enumerate(recording.states):
+                last = step == len(recording.actions)
+                action = ["", ""] if last else [repr(float(value)) for value in recording.actions[step]]
+                table.writerow([step / FPS, *action, *map(repr, place.tolist()), "x"])
+    return path
+
+
+@pytest.mark.parametrize("as_video", [True, False])
+def test_a_folder_with_tables_is_brought_in(tmp_path: Path, as_video: bool) -> None:
+    source = write_folder(tmp_path / "takes", as_video)
+    dataset = import_recordings(source, tmp_path / "data", image_size=64)
+    check_same(dataset, tolerance=3.0 if as_video else 0.0)
+    assert [field.name for field in fields_of(dataset)] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("action_x", "force_x", "episode 1: action: expected shape"),
+        ("action_x,action_y", "force_x,force_y", "has no column that begins with action"),
+        ("0.3,", "0.9,", r"take-1.csv: row 4: 0.700 s to the next row, usually 0.100"),
+        ("0.2,", "0.2,much", r"take-1.csv: row 4: action_x is 'much.*', not a number"),
+    ],
+)
+def test_a_table_that_is_wrong_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    source = write_folder(tmp_path / "takes", as_video=False)
+    table = source / "take-1.csv"
+    begins = "\n" if old[0].isdigit() else ""
+    table.write_text(table.read_text().replace(begins + old, begins + new, 1))
+    with pytest.raises((DamagedError, MismatchError), match=said):
+        import_recordings(source, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_what_holds_no_recordings_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="neither videos"):
+        import_recordings(tmp_path, tmp_path / "data")
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(UsageError, match="name it with --env"):
+        DataImport(tmp_path / "notes.txt", tmp_path / "data").do()
+    with pytest.raises(UsageError, match="expected a file ending in"):
+        DataImport(tmp_path / "notes.txt", tmp_path / "data", "two-room").do()
+    (tmp_path / "notes.h5").write_text("hello")
+    with pytest.raises(DamagedError, match="not a readable HDF5 file"):
+        DataImport(tmp_path / "notes.h5", tmp_path / "data", "two-room").do()
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,94 @@
+"""The offline score tells a model that knows its world from one that does not, without a simulator."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from saltwm import write_dataset
+from saltwm.ground.config import PriorConfig
+from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.rng import stream
+from saltwm.interop.recordings import Recording
+from saltwm.jobs.diagnose import diagnose_run
+from saltwm.jobs.prior_learner import learn_prior
+from saltwm.jobs.score import Score, Stretches, _against_stillness, _ranked
+from saltwm.train import train
+
+
+class Known:
+    """A world of points: a block of action numbers moves a latent by its sum; `gain` is how well the model knows it."""
+
+    window = 1
+
+    def __init__(self, gain: float) -> None:
+        self.gain = gain
+
+    def rollout(self, history: torch.Tensor, conditions: torch.Tensor) -> torch.Tensor:
+        return history[:, -1:] + self.gain * conditions.cumsum(dim=1)
+
+
+def stretches() -> Stretches:
+    generator = torch.Generator().manual_seed(0)
+    moves = torch.randn(64, 5, 3, generator=generator)
+    start = torch.randn(64, 1, 3, generator=generator)
+    latents = torch.cat([start, start + moves.cumsum(dim=1)], dim=1)
+    return Stretches(latents, moves, moves, window=1)
+
+
+@pytest.mark.parametrize(("gain", "rank", "error"), [(1.0, 0.0, 0.0), (0.0, 0.5, 1.0), (-1.0, 0.75, 4.0)])
+def test_a_model_that_knows_the_world_ranks_the_recorded_plan_first(gain: float, rank: float, error: float) -> None:
+    model: Any = Known(gain)
+    found = _ranked(model, stretches(), seed=0)
+    assert found["rank"] == pytest.approx(rank, abs=0.05)
+    low, high = found["rank_interval"]
+    assert low <= found["rank"] <= high
+    assert _against_stillness(model, stretches()) == pytest.approx(error, abs=1e-5)
+
+
+def pushed(number: int, steps: int = 60) -> Recording:
+    """A square that actions push."""
+    actions = stream(number, "pushed").uniform(-1, 1, (steps, 2)).astype(np.float32)
+    places = np.clip(6 + np.concatenate([np.zeros((1, 2)), np.cumsum(actions, axis=0)]), 0, 12)
+    frames = np.zeros((steps + 1, 16, 16, 3), np.uint8)
+    for frame, (x, y) in zip(frames, places.astype(int), strict=True):
+        frame[y : y + 4, x : x + 4] = 255
+    return Recording(frames, actions, places)
+
+
+def test_recordings_train_and_are_scored_diagnosed_and_given_a_prior(tmp_path: Path, tiny: Any) -> None:
+    episodes = [pushed(number) for number in range(24)]
+    dataset = write_dataset(tmp_path / "data", episodes, name="pushes", image_size=16)
+    train(tiny, dataset, tmp_path / "run")
+    found = Score(tmp_path / "run", tmp_path / "data", pairs=16).do()
+    assert 0 <= found.rank <= 1
+    assert found.prior_nll is None
+    learn_prior(tmp_path / "run", dataset, PriorConfig(steps=2, width=8, batch_size=8))
+    assert Score(tmp_path / "run", tmp_path / "data", pairs=16).do().prior_nll is not None
+    diagnosed = diagnose_run(
+        tmp_path / "run", dataset, tmp_path / "out", horizon=5, trajectories=4, batches=1, frames=64
+    )
+    assert diagnosed.probes.cost_order is None  # nobody knows the true distance
+    assert [probe.field for probe in diagnosed.probes.fields] == ["state"]
+
+
+def test_what_cannot_be_scored_is_refused(tmp_path: Path) -> None:
+    shipped = Path(__file__).parents[2] / "checkpoints"
+    with pytest.raises(UsageError, match=r"no held-out episode has 99 action blocks; --horizon \d+ fits"):
+        Score(shipped / "two-room-salt", shipped / "two-room-data", horizon=99).do()
+    with pytest.raises(UsageError, match="pairs must be at least 2"):
+        Score(shipped / "two-room-salt", shipped / "two-room-data", pairs=1).do()
+    with pytest.raises(MismatchError, match="environment"):
+        Score(shipped / "two-room-salt", shipped / "reacher-data").do()
+
+
+def test_a_shipped_model_beats_chance_and_stillness_on_its_held_out_data(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2] / "checkpoints"
+    out = tmp_path / "score.json"
+    found = Score(root / "two-room-salt", root / "two-room-data", pairs=48, out=out).do()
+    assert found.rank_interval[1] < 0.25
+    assert found.error_against_stillness < 0.5
+    assert json.loads(out.read_text())["rank"] == found.rank
