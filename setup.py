@@ -14,6 +14,7 @@ class WithModels(build_py):
     """checkpoints/NAME-salt and checkpoints/small/NAME-data become saltwm/shipped/..."""
 
     def run(self) -> None:
+        """Build, and copy them."""
         super().run()
         if self.editable_mode:
             return  # a checkout has them in checkpoints/

@@ -106,9 +106,7 @@ class Recipe:
     @property
     def is_held_out(self) -> bool:
         """Whether every episode is for evaluation."""
-        return isinstance(self.source, HeldOut) or (
-            isinstance(self.source, Recorded) and self.source.split == "held-out"
-        )
+        return getattr(self.source, "split", "training") == "held-out"
 
     @property
     def parts(self) -> int:

@@ -53,7 +53,7 @@ def write_dataset(
     fit: Fit = "pad",
     frame_every: int = 1,
     held_out: bool = False,
-    source: Mapping[str, str] | None = None,
+    source: Mapping[str, Any] | None = None,
     total: int | None = None,
 ) -> Dataset:
     """Write recorded episodes as a dataset called `name`; docs/data.md has an example.
@@ -104,7 +104,7 @@ class _Writer:
         if len(self._waiting) == self._recipe.episodes_per_part:
             self._flush()
 
-    def finish(self, held_out: bool, source: dict[str, str]) -> Recipe:
+    def finish(self, held_out: bool, source: dict[str, Any]) -> Recipe:
         """Write what is left; the recipe of all."""
         if self._recipe is None:
             raise UsageError(f"{self._path}: no episode was given")
