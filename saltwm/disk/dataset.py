@@ -15,8 +15,8 @@ from saltwm.disk import durable, layout
 from saltwm.disk.arrays import first_line, open_array, read_context, read_table
 from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Recipe, part_path
-from saltwm.ground import budget
 from saltwm.disk.shipped import named
+from saltwm.ground import budget
 from saltwm.ground.checks import check
 from saltwm.ground.config import Variant, WorldSpec
 from saltwm.ground.errors import DamagedError, UsageError

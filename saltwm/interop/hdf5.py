@@ -20,8 +20,8 @@ from saltwm.disk import durable, layout
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.layout import Episode, Imported, Recipe
 from saltwm.envs import env_class
-from saltwm.ground import budget
 from saltwm.envs.base import StateColumn
+from saltwm.ground import budget
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import WorldSpec
 from saltwm.ground.errors import DamagedError, DiskError, MismatchError, Stopped, UsageError
