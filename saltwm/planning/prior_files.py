@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saltwm.disk import checkpoint, durable
-from saltwm.disk.checkpoint import CheckpointInfo
+from saltwm.disk.checkpoint import CheckpointInfo, identity
 from saltwm.disk.durable import read_config, write_config
 from saltwm.ground.config import PriorConfig, WorldSpec
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError, UsageError
@@ -44,11 +44,6 @@ class PriorInfo:
     dataset_sha256: str
     held_out: Figures
     versions: dict[str, str]
-
-
-def identity(path: Path) -> str:
-    """What a checkpoint is known by: the hash of its manifest."""
-    return durable.sha256(path / durable.MANIFEST)
 
 
 def place_for(path: Path) -> Path:
