@@ -340,6 +340,15 @@ class MPPIPriorConfig:
     kind: Literal["mppi-prior"] = "mppi-prior"
 
 
+@dataclass(frozen=True)
+class OwnPlannerConfig:
+    """A user's own planner: a function that a person named."""
+
+    function: str = ""
+    """module:function"""
+    kind: Literal["own"] = "own"
+
+
 PlannerConfig = (
     CEMConfig
     | GaussNewtonConfig
@@ -351,6 +360,7 @@ PlannerConfig = (
     | CEMPriorConfig
     | ICEMPriorConfig
     | MPPIPriorConfig
+    | OwnPlannerConfig
 )
 PriorPlanner = MapConfig | ImitationConfig | CEMPriorConfig | ICEMPriorConfig | MPPIPriorConfig
 """Planners that need an action prior."""

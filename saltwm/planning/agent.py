@@ -1,7 +1,7 @@
 """Agents: from frames and a goal picture to the next actions."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.rng import Key, torch_stream
 from saltwm.model.traits import traits_of
 from saltwm.model.world_model import WorldModel
-from saltwm.planning.cem import Bounds, Proposal
+from saltwm.planning.cem import Bounds, Plan, Proposal
 from saltwm.planning.costs import Situation
 from saltwm.planning.planners import plan
 from saltwm.planning.policy import (
@@ -39,7 +39,7 @@ class Agent:
     def __init__(
         self,
         model: WorldModel,
-        planner: PlannerConfig | None = None,
+        planner: PlannerConfig | Callable[..., Plan] | None = None,
         *,
         horizon_blocks: int = 5,
         look_every: int | None = None,
@@ -55,6 +55,8 @@ class Agent:
         An agent that looks more often plans for as many blocks as are left until the goal is due, `horizon_blocks` at
         most (`policy.blocks_left`), and begins with what the last plan still holds. `goal_blocks` is when the goal is
         due, the horizon unless more is known.
+
+        `planner` is a config of one of saltwm's planners, or a function of your own (`planning.own` says which).
 
         `action_low` and `action_high` bound each raw action; without them plans are unbounded, as in the paper.
 
@@ -207,7 +209,7 @@ def _default_planner(model: WorldModel, prior: ActionPrior | None) -> PlannerCon
 
 
 def _fitting_prior(
-    planner: PlannerConfig, model: WorldModel, prior: ActionPrior | None, horizon_blocks: int
+    planner: object, model: WorldModel, prior: ActionPrior | None, horizon_blocks: int
 ) -> ActionPrior | None:
     """The prior if the planner uses it; an error unless it fits model and horizon."""
     if not isinstance(planner, PriorPlanner):

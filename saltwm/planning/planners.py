@@ -8,6 +8,7 @@ import torch
 
 from saltwm.ground.config import PlannerConfig
 from saltwm.model.world_model import WorldModel
+from saltwm.planning import own
 from saltwm.planning.cem import Bounds, Cost, Plan, Proposal, cem
 from saltwm.planning.costs import Situation, rollout_cost, terminal_cost
 from saltwm.planning.gauss_newton import gauss_newton
@@ -49,13 +50,13 @@ def _with_prior(search: Callable[..., Plan]) -> Planner:
     def plan(model: WorldModel, situation: Situation, *, horizon: int, config: Any, **options: Any) -> Plan:
         proposal, inner = first_blocks(situation.proposed(), horizon), config.search
         mean, std = torch.zeros_like(proposal.mean), torch.full_like(proposal.mean, inner.initial_std)
-        own = _warm(situation, horizon, inner) or Proposal(mean, std)
+        sampler = _warm(situation, horizon, inner) or Proposal(mean, std)
         return search(
             terminal_cost(model, situation),
             horizon=horizon,
             action_dim=model.action_encoder.block_dim,
             config=inner,
-            initial=product(proposal, own),
+            initial=product(proposal, sampler),
             **options,
         )
 
@@ -88,6 +89,11 @@ def _differentiable_cost(model: WorldModel, situation: Situation) -> Cost:
     return rollout_cost(copy.deepcopy(model).requires_grad_(False), situation)
 
 
+def _own(model: WorldModel, situation: Situation, *, config: Any, **options: Any) -> Plan:
+    """A user's function; whoever took the config from a file has asked `own.require_named` before."""
+    return own.run(own.imported(config.function), model, situation, **options)
+
+
 PLANNERS: dict[str, Planner] = {
     "cem": _with_cost(cem, terminal_cost),
     "icem": _with_cost(icem, terminal_cost),
@@ -99,6 +105,7 @@ PLANNERS: dict[str, Planner] = {
     "icem-prior": _near_goals(_with_prior(icem)),
     "mppi-prior": _near_goals(_with_prior(mppi)),
     "prior": imitation,
+    "own": _own,
 }
 
 
@@ -108,8 +115,10 @@ def plan(
     *,
     horizon: int,
     generators: Sequence[torch.Generator],
-    config: PlannerConfig,
+    config: PlannerConfig | Callable[..., Plan],
     bounds: Bounds | None = None,
 ) -> Plan:
-    """Plans for each task of the situation with the planner that the config names."""
+    """Plans for each task of the situation with the planner that the config names, or with a function."""
+    if not isinstance(config, PlannerConfig):
+        return own.run(config, model, situation, horizon=horizon, generators=generators, bounds=bounds)
     return PLANNERS[config.kind](model, situation, horizon=horizon, generators=generators, config=config, bounds=bounds)

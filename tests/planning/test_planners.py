@@ -11,7 +11,8 @@ from planning_models import SMALL, generators, shaken, situation
 from saltwm.ground.config import CEMConfig, GaussNewtonConfig, GradientConfig, ICEMConfig, MPPIConfig, PlannerConfig
 from saltwm.ground.errors import DamagedError, NonFiniteError, UsageError
 from saltwm.ground.strict_json import from_plain, to_plain
-from saltwm.planning.cem import Bounds, compatible_cem
+from saltwm.interop.swm_cem import compatible_cem
+from saltwm.planning.cem import Bounds
 from saltwm.planning.costs import Situation
 from saltwm.planning.gradient import gradient_descent
 from saltwm.planning.icem import coloured, icem

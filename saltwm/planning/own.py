@@ -1,0 +1,87 @@
+"""A planner of one's own: one function, handed to `Agent` or named on the command line as module:function.
+
+    def plan(cost, *, horizon, action_dim, generators, bounds=None) -> Plan      searches a cost, as `cem` does
+    def plan(model, situation, *, horizon, generators, bounds=None) -> Plan      plans with a model, as `gauss_newton`
+
+A module is imported because a person named it. A file that names one is told so: no file runs code.
+"""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from saltwm.ground.config import OwnPlannerConfig, PlannerConfig
+from saltwm.ground.errors import UsageError
+from saltwm.model.world_model import WorldModel
+from saltwm.planning.cem import Plan, Proposal
+from saltwm.planning.costs import Situation, terminal_cost
+
+_NAMED: set[str] = set()
+"""The functions that were named in this process, by a person."""
+
+
+def name_planner(place: str) -> OwnPlannerConfig:
+    """The planner `module:function` that a person asks for; UsageError unless it is there."""
+    imported(place)
+    _NAMED.add(place)
+    return OwnPlannerConfig(place)
+
+
+def require_named(planner: PlannerConfig | None) -> None:
+    """UsageError for a planner of one's own that was read from a file and that nobody named."""
+    if isinstance(planner, OwnPlannerConfig) and planner.function not in _NAMED:
+        raise UsageError(
+            f"{planner.function}: a file does not run code; name it yourself: --planner {planner.function}"
+        )
+
+
+def imported(place: str) -> Callable[..., Plan]:
+    """The function at `module:function`, found from the working directory too."""
+    module, _, name = place.partition(":")
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        function = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise UsageError(f"planner {place}: {error}; expected module:function, importable from {here}") from error
+    finally:
+        sys.path.remove(here)
+    if not callable(function):
+        raise UsageError(f"planner {place}: module {module} has no function {name!r}")
+    _arguments(function, place)
+    found: Callable[..., Plan] = function
+    return found
+
+
+def run(function: Callable[..., Plan], model: WorldModel, situation: Situation, **options: Any) -> Plan:
+    """What the function plans. It gets the options that it has arguments for."""
+    if _arguments(function, getattr(function, "__name__", "planner")) == 2:
+        return function(model, situation, **_accepted(function, options))
+    warm = situation.warm_start(options["horizon"])
+    more = {
+        "action_dim": model.action_encoder.block_dim,
+        "initial": None if warm is None else Proposal(warm, warm.new_ones(warm.shape)),
+    }
+    return function(terminal_cost(model, situation), **_accepted(function, options | more))
+
+
+def _arguments(function: Callable[..., Any], name: str) -> int:
+    """How many positional arguments it needs: 1 is a cost, 2 are model and situation."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    count = sum(p.kind in kinds and p.default is p.empty for p in inspect.signature(function).parameters.values())
+    if count not in (1, 2):
+        raise UsageError(
+            f"planner {name}: needs {count} positional arguments; expected 1 (cost) or 2 (model, situation), and "
+            "horizon, generators and bounds as keywords"
+        )
+    return count
+
+
+def _accepted(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return options
+    return {name: value for name, value in options.items() if name in parameters}

@@ -1,0 +1,111 @@
+"""A planner of one's own is one function: in Python, and named on the command line."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from planning_models import SMALL, generators, shaken, situation
+
+from saltwm.ground.config import CEMConfig, OwnPlannerConfig
+from saltwm.ground.errors import UsageError
+from saltwm.planning import own, planners
+from saltwm.planning.agent import Agent
+from saltwm.planning.cem import Plan, cem
+from saltwm.planning.gauss_newton import gauss_newton
+from saltwm.planning.policy import View
+
+SHOOTING = """
+import torch
+from saltwm import Plan
+
+def shooting(cost, *, horizon, action_dim, generators, bounds=None):
+    plans = torch.stack([torch.randn(20, horizon, action_dim, generator=g) for g in generators])
+    plans = plans if bounds is None else bounds.clamp(plans)
+    costs, best = cost(plans).min(dim=1)
+    actions = plans[torch.arange(len(plans)), best]
+    return Plan(actions, torch.zeros_like(actions), costs[:, None])
+
+def too_many(a, b, c):
+    pass
+"""
+
+
+@pytest.fixture
+def shooting(tmp_path, monkeypatch):
+    (tmp_path / "my_planners.py").write_text(SHOOTING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(own, "_NAMED", set())
+    return "my_planners:shooting"
+
+
+def view():
+    frames = np.zeros((2, 1, 16, 16, 3), np.uint8)
+    return View(frames, np.empty((2, 0, 10), np.float32), frames[:, 0])
+
+
+def test_an_agent_takes_a_function_that_searches_a_cost_or_plans_with_the_model():
+    model = shaken(SMALL)
+    for function, same in ((cem, CEMConfig()), (gauss_newton, None)):
+        agent = Agent(model, function, horizon_blocks=2)
+        found = agent.decide(view(), [(0,), (1,)])
+        assert found.actions.shape == (2, 10, 2)
+        if same is not None:
+            expected = Agent(model, same, horizon_blocks=2).decide(view(), [(0,), (1,)])
+            np.testing.assert_array_equal(found.actions, expected.actions)
+
+
+def test_a_function_gets_the_options_that_it_has_arguments_for():
+    seen = {}
+
+    def planner(model, situation, *, horizon, **more):
+        seen.update(more, horizon=horizon)
+        actions = torch.zeros(len(situation.goal), horizon, model.action_encoder.block_dim)
+        return Plan(actions, actions, torch.zeros(len(actions), 1))
+
+    at = situation(shaken(SMALL), 2)
+    planners.plan(shaken(SMALL), at, horizon=3, generators=generators(0, 1), config=planner)
+    assert seen["horizon"] == 3
+    assert set(seen) == {"horizon", "generators", "bounds"}
+
+
+def test_a_search_begins_with_the_rest_of_the_last_plan_if_it_can():
+    seen = {}
+
+    def search(cost, *, horizon, generators, initial=None, bounds=None):
+        seen["initial"] = initial
+        actions = torch.zeros(len(generators), horizon, 10)
+        return Plan(actions, actions, cost(actions[:, None]))
+
+    rest = torch.randn(1, 2, 10)
+    at = dataclasses.replace(situation(shaken(SMALL), 1), rest_of_plan=rest)
+    planners.plan(shaken(SMALL), at, horizon=2, generators=generators(0), config=search)
+    assert torch.equal(seen["initial"].mean, rest)
+
+
+def test_a_planner_is_named_as_module_and_function(shooting):
+    config = own.name_planner(shooting)
+    assert config == OwnPlannerConfig(shooting)
+    at = situation(shaken(SMALL), 2)
+    found = planners.plan(shaken(SMALL), at, horizon=3, generators=generators(0, 1), config=config)
+    assert found.actions.shape == (2, 3, 10)
+    own.require_named(config)
+
+
+def test_a_planner_that_only_a_file_names_is_refused(shooting):
+    with pytest.raises(UsageError, match=r"a file does not run code; name it yourself: --planner my_planners:shooting"):
+        own.require_named(OwnPlannerConfig(shooting))
+    own.require_named(CEMConfig())
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("no_such_module:f", "No module named 'no_such_module'"),
+        ("my_planners:nothing", "has no function 'nothing'"),
+        ("my_planners:too_many", r"needs 3 positional arguments; expected 1 \(cost\) or 2"),
+    ],
+)
+def test_a_name_that_leads_to_no_planner_is_refused(shooting, place, message):
+    with pytest.raises(UsageError, match=message):
+        own.name_planner(place)
