@@ -10,21 +10,36 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from saltwm.bench.timing import Figure, take_turns
-from saltwm.ground.config import CEMConfig, EncoderConfig, GaussNewtonConfig, ModelConfig, ModelName, WorldSpec
-from saltwm.ground.rng import torch_stream
+from saltwm.ground.config import (
+    CEMConfig,
+    EncoderConfig,
+    GaussNewtonConfig,
+    ImitationConfig,
+    MapConfig,
+    ModelConfig,
+    PriorConfig,
+    WorldSpec,
+)
+from saltwm.ground.rng import stream, torch_stream
+from saltwm.jobs.presets import run_config
 from saltwm.model.affine import StateAffine
 from saltwm.model.folded import StepBuffers
 from saltwm.model.transformer import TransformerPredictor
 from saltwm.model.world_model import WorldModel
+from saltwm.planning.agent import Agent
 from saltwm.planning.cem import Cost, cem
 from saltwm.planning.costs import Situation, terminal_cost
 from saltwm.planning.gauss_newton import gauss_newton
+from saltwm.planning.policy import View, split_plan
+from saltwm.planning.prior import ActionPrior
 
 PAPER_CEM = CEMConfig()
 HORIZONS = (5, 10, 15, 20)  # App. B.6
@@ -43,12 +58,13 @@ def plan_figures(horizons: Sequence[int] = HORIZONS, rounds: int = 3, iterations
             figures = [matmul_rate(), *step_figures(salt, lewm, rounds)]
             for horizon in horizons:
                 figures += solve_figures(salt, lewm, horizon, rounds, iterations)
+            figures += [*decision_figures(rounds, iterations), *growth_figures(salt, rounds)]
         return [*figures, peak_memory(max(horizons))]
     finally:
         torch.set_num_threads(threads)
 
 
-def paper_model(name: ModelName) -> WorldModel:
+def paper_model(name: str) -> WorldModel:
     """A model of the paper's sizes from the latent on; its encoder is not timed and stays tiny.
 
     Every weight is shaken, because products with the zeros of the initialisation would be another measurement.
@@ -132,6 +148,60 @@ def solve_figures(salt: WorldModel, lewm: WorldModel, horizon: int, rounds: int,
             note=f"{newton.starts} starts, {newton.iterations} iterations",
         ),
         ratio("CEM / Gauss-Newton, SALT", "salt", "gauss-newton", at_least=10.0),
+    ]
+
+
+def decision_figures(rounds: int, iterations: int) -> list[Figure]:
+    """One decision from pictures of 64 px to actions, encoding included: the small preset's model, one task.
+
+    In closed loop it is the mean over a cycle of looks, with 5, 4, 3, 2 and 1 blocks left. An action prior that learnt
+    nothing takes as long as one that did.
+    """
+    model = WorldModel(run_config("cpu").model, WorldSpec("two-room", 2)).eval().requires_grad_(False)
+    prior = ActionPrior(PriorConfig(), model.config.latent_dim, model.action_encoder.block_dim)
+    agents: dict[str, tuple[str, Agent]] = {
+        "cem": ("CEM solve 300 x 30, encoding included", Agent(model, replace(PAPER_CEM, iterations=iterations))),
+        "prior": ("prior, a look after each block", Agent(model, ImitationConfig(), prior=prior, look_every=1)),
+        "gauss-newton": ("Gauss-Newton, a look after each block", Agent(model, GaussNewtonConfig(), look_every=1)),
+        "map": ("map, a look after each block", Agent(model, MapConfig(), prior=prior, look_every=1)),
+    }
+    timings = _take_turns({name: partial(_cycle, agent) for name, (_, agent) in agents.items()}, rounds)
+    # One blind solve of CEM against the mean of the five looks that the same five blocks take in closed loop.
+    share = {name: 1.0 if agent.look_every is None else 1 / agent.horizon_blocks for name, (_, agent) in agents.items()}
+    scale = PAPER_CEM.iterations / iterations
+    figures = []
+    for name, (what, _) in agents.items():
+        seconds = timings.fastest(name) * share[name] * (scale if name == "cem" else 1)
+        figures.append(Figure(f"one decision: {what}", seconds, "s"))
+        if name != "cem":
+            ratio = timings.ratio(name, "cem") * share[name] / scale
+            figures.append(Figure(f"one decision: {name} / CEM solve", ratio, "x", at_most=1 / 20))
+    return figures
+
+
+def _cycle(agent: Agent) -> None:
+    """The decisions for five blocks of one task: one, or one after each block."""
+    executed, rest, size = 0, None, agent.model.world.image_size
+    frames = stream(0, "bench", "frames").integers(0, 256, (2, 1, 1, size, size, 3), np.uint8)
+    nothing = np.empty((1, 0, agent.model.action_encoder.block_dim), np.float32)
+    while executed < agent.horizon_blocks:
+        view = View(frames[0], nothing, frames[1, 0], np.array([executed]), rest)
+        now, rest = split_plan(agent.decide(view, [(executed,)]))
+        executed += now.shape[1] // agent.model.config.frameskip
+
+
+def growth_figures(salt: WorldModel, rounds: int) -> list[Figure]:
+    """How Gauss-Newton's time grows with the horizon and with the tasks: 4 times as much asks 4 times the time."""
+
+    def solve(horizon: int, tasks: int) -> Callable[[], object]:
+        at = _situation(tasks, salt.config.latent_dim)
+        own = [torch_stream(0, "bench", task) for task in range(tasks)]
+        return lambda: gauss_newton(salt, at, horizon=horizon, generators=own)
+
+    timings = _take_turns({"one": solve(5, 1), "far": solve(20, 1), "many": solve(5, 4)}, rounds)
+    return [
+        Figure("Gauss-Newton, H=20 / H=5", timings.ratio("far", "one"), "x", at_most=6.0, note="linear: 4"),
+        Figure("Gauss-Newton, 4 tasks / 1 task", timings.ratio("many", "one"), "x", at_most=4.4, note="linear: 4"),
     ]
 
 

@@ -59,6 +59,7 @@ class StateAffine(Transition):
         nn.init.zeros_(self.B.weight)
         nn.init.zeros_(self.B.bias)
         self._cached: tuple[list[Tensor], Tensor] | None = None
+        self._folded: tuple[list[Tensor], FoldedAffine] | None = None
 
     def forward(self, z: Tensor, c: Tensor) -> Tensor:
         """F(z, c), eq. 8, with nothing remembered: z [B, D], c [B, C] -> [B, D]."""
@@ -91,10 +92,16 @@ class StateAffine(Transition):
 
     @torch.no_grad()
     def folded(self, encoder: ActionEncoder) -> FoldedAffine:
-        """Transition and action encoder rearranged for planning."""
+        """Transition and action encoder rearranged for planning; the last one, if the parameters are the same."""
         gates = self.W_g.weight if self.modes else self.B.weight[:0]
-        modes = self._stacked().view(-1, self.dim, self.state_dim)
-        return FoldedAffine.of(encoder, modes, gates, self.B, self.memory)
+        layers = [p for layer in encoder.linear_layers for p in (layer.weight, layer.bias)]
+        parameters = [*self._matrix_parameters(), gates, self.B.weight, self.B.bias, *layers]
+        if self._folded is None or not _all_equal(self._folded[0], parameters):
+            with torch.inference_mode(False), torch.no_grad():
+                modes = self._stacked().view(-1, self.dim, self.state_dim)
+                folded = FoldedAffine.of(encoder, modes, gates, self.B, self.memory)
+                self._folded = [p.detach().clone() for p in parameters], folded
+        return self._folded[1]
 
     def exportable(self) -> nn.Module:
         """With A0 as its value."""

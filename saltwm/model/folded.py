@@ -1,6 +1,6 @@
 """A state-affine model rearranged for planning: the same numbers up to rounding, in fewer products."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,6 +36,7 @@ class FoldedAffine:
     modes_beside: Tensor
     """[X, (R+1) D]: the same, side by side; a transposed view."""
     memory: bool = False
+    _first: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
     def of(encoder: ActionEncoder, modes: Tensor, gates: Tensor, update: nn.Linear, memory: bool) -> "FoldedAffine":
@@ -140,11 +141,12 @@ class FoldedAffine:
         rows, carried = plans.new_zeros(2, count, horizon * block, self.state_dim).unbind()
         states = x.expand(count, -1)
         for k in range(horizon):
-            # A(c_k)^T [P, X, D]: a handful of plans has up to H * A columns each to carry, so building it is cheap.
-            matrices = (gates[:, k] @ modes).view(count, self.state_dim, dim)
-            moved = self.moved(states)
+            moved = self._moved_first(x, count) if k == 0 else self.moved(states)
             done, here = slice(0, k * block), slice(k * block, (k + 1) * block)
-            torch.bmm(rows[:, done], matrices, out=carried[:, done, :dim])
+            if k > 0:
+                # A(c_k)^T [P, X, D]: a handful of plans has up to H * A columns each to carry: building it is cheap.
+                matrices = (gates[:, k] @ modes).view(count, self.state_dim, dim)
+                torch.bmm(rows[:, done], matrices, out=carried[:, done, :dim])
             # d z_{k+1} / d a_k: through each gate, (N_r x_k) W_g[r], and through the update B c.
             torch.baddbmm(update_slopes[:, k], gate_slopes[:, k], moved, out=carried[:, here, :dim])
             latents = torch.baddbmm(updates[:, k, None], gates[:, k, None], moved).squeeze(1)
@@ -157,6 +159,13 @@ class FoldedAffine:
                 states = latents
             rows, carried = carried, rows
         return latents, rows[..., :dim]
+
+    def _moved_first(self, x: Tensor, count: int) -> Tensor:
+        """`moved` of one state for `count` plans, kept while the state is the same: every iteration starts from it."""
+        known = self._first.get(count)
+        if known is None or known[0] is not x:
+            known = self._first[count] = x, self.moved(x.expand(count, -1))
+        return known[1]
 
     def _effects_and_slopes(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Effects [M, E] of action blocks [M, A], and their derivatives [M, A, E]."""
