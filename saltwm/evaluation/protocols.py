@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, get_args
 
 from saltwm.ground.checks import one_of
-from saltwm.ground.config import PlannerConfig, ProtocolConfig
+from saltwm.ground.config import OwnPlannerConfig, PlannerConfig, ProtocolConfig
 from saltwm.ground.errors import UsageError
 
 PAPER_PROTOCOL = ProtocolConfig(
@@ -41,9 +41,18 @@ def protocol_for(name: str, *, last_start: bool = False, hold_steps: int = 1) ->
 
 
 def planner_named(text: str) -> PlannerConfig:
-    """The planner of a text such as `cem`, or with settings of its own `gauss-newton,mu=0.1`."""
+    """The planner of a text: `cem`, with settings `gauss-newton,mu=0.1`, or a function of one's own `module:function`.
+
+    Only a person's text may come here: the module that it names is imported.
+    """
+    if ":" in text:
+        from saltwm.planning.own import name_planner
+
+        return name_planner(text)
     name, *settings = text.split(",")
-    planners: dict[str, PlannerConfig] = {kind.kind: kind() for kind in get_args(PlannerConfig)}
+    planners: dict[str, PlannerConfig] = {
+        kind.kind: kind() for kind in get_args(PlannerConfig) if kind is not OwnPlannerConfig
+    }
     one_of("planner", name, planners)
     planner: Any = planners[name]
     search = getattr(planner, "search", planner)  # what the settings of cem-prior, icem-prior and mppi-prior are about
@@ -68,6 +77,8 @@ def _setting(planner: str, search: Any, text: str) -> tuple[str, float]:
 
 def planner_text(planner: PlannerConfig) -> str:
     """The text that `planner_named` reads, without settings that have their default."""
+    if isinstance(planner, OwnPlannerConfig):
+        return planner.function
     search = getattr(planner, "search", planner)
     changed = [f for f in dataclasses.fields(search) if getattr(search, f.name) != f.default]
     return ",".join([planner.kind, *(f"{f.name}={getattr(search, f.name)}" for f in changed)])

@@ -22,6 +22,7 @@ from saltwm.ground.config import (
     GaussNewtonConfig,
     MapConfig,
     ModelConfig,
+    OwnPlannerConfig,
     PlannerConfig,
     PriorPlanner,
     ProtocolConfig,
@@ -86,7 +87,7 @@ class Acting(Filed):
     planner: Maybe[PlannerFlag] = None
     """cem (the default), icem, mppi, gradient; gauss-newton and map for state-affine models; map, prior, cem-prior,
     icem-prior and mppi-prior use the action prior that saltwm prior makes. With settings of its own, such as
-    gauss-newton,mu=0.1, name the method."""
+    gauss-newton,mu=0.1, name the method. Or a function of yours: module:function."""
     history: int = 1
     """Frames that a transformer predictor may look back at; the authors' evaluation gives it one."""
     method: Maybe[str] = None
@@ -360,6 +361,8 @@ def _who(job: Acting, protocol: ProtocolConfig, source: "Dataset | TaskSet") -> 
     inputs, longest_plan = {"run": checkpoint.identity(path)}, None
     if isinstance(planner, PriorPlanner):
         inputs["prior"], longest_plan = _own_prior(path)
+    if isinstance(planner, OwnPlannerConfig):
+        inputs["planner"] = _source(planner)
     return _Who(str(path), name, inputs, planner, history, longest_plan)
 
 
@@ -373,6 +376,14 @@ def _own_prior(path: Path) -> tuple[str, int]:
     return prior_files.identity(folder), info.prior.horizon_blocks
 
 
+def _source(planner: OwnPlannerConfig) -> str:
+    """Hash of the file that a user's planner is in; UsageError unless a person named it."""
+    from saltwm.planning import own
+
+    own.require_named(planner)
+    return durable.sha256(Path(own.source(planner.function)))
+
+
 def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:
     """Whether the planner works with such a model: Gauss-Newton goes through A(c), for the posterior mode too."""
     return traits_of(model.model).has_matrix or not isinstance(planner, GaussNewtonConfig | MapConfig)
@@ -381,7 +392,8 @@ def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:
 def method_name(model: str, planner: PlannerConfig, history: int = 1, look_every: int | None = None) -> str:
     """What a model with a planner is called unless it is given a name: lewm-history3, salt-gauss-newton-look1."""
     words = [model]
-    words += [] if isinstance(planner, CEMConfig) else [planner.kind]
+    kind = planner.function.rpartition(":")[2] if isinstance(planner, OwnPlannerConfig) else planner.kind
+    words += [] if isinstance(planner, CEMConfig) else [kind]
     words += [] if history == 1 else [f"history{history}"]
     words += [] if look_every is None else [f"look{look_every}"]
     return "-".join(words)

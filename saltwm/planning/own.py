@@ -56,6 +56,11 @@ def imported(place: str) -> Callable[..., Plan]:
     return found
 
 
+def source(place: str) -> str:
+    """The file that holds a planner."""
+    return inspect.getfile(imported(place))
+
+
 def run(function: Callable[..., Plan], model: WorldModel, situation: Situation, **options: Any) -> Plan:
     """What the function plans. It gets the options that it has arguments for."""
     if _arguments(function, getattr(function, "__name__", "planner")) == 2:
