@@ -41,14 +41,7 @@ def protocol_for(name: str, *, last_start: bool = False, hold_steps: int = 1) ->
 
 
 def planner_named(text: str) -> PlannerConfig:
-    """The planner of a text: `cem`, with settings `gauss-newton,mu=0.1`, or a function of one's own `module:function`.
-
-    Only a person's text may come here: the module that it names is imported.
-    """
-    if ":" in text:
-        from saltwm.planning.own import name_planner
-
-        return name_planner(text)
+    """The planner of a text such as `cem`, or with settings of its own `gauss-newton,mu=0.1`."""
     name, *settings = text.split(",")
     planners: dict[str, PlannerConfig] = {
         kind.kind: kind() for kind in get_args(PlannerConfig) if kind is not OwnPlannerConfig

@@ -45,12 +45,22 @@ DEFAULT_SEED = 1
 MODELLESS = ("random", "own")
 """What `run` may be besides a path: the random policy, or one that only this process knows."""
 
+
+def _planner_of(text: str) -> PlannerConfig:
+    """The planner of a text that a person wrote: if it names a module, that is imported."""
+    if ":" not in text:
+        return planner_named(text)
+    from saltwm.planning.own import name_planner
+
+    return name_planner(text)
+
+
 PlannerFlag = Annotated[
     PlannerConfig,
     tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar="NAME[,SETTING=VALUE,...]",
-        instance_from_str=lambda words: planner_named(words[0]),
+        instance_from_str=lambda words: _planner_of(words[0]),
         is_instance=lambda value: isinstance(value, PlannerConfig),
         str_from_instance=lambda planner: [planner_text(planner)],
     ),
