@@ -23,6 +23,7 @@ from saltwm.ground.errors import DamagedError, MismatchError, SaltError, UsageEr
 from saltwm.ground.identity import filed
 from saltwm.jobs import cell as cells
 from saltwm.jobs.chunks import chunk_writer, read_chunk, read_outcomes
+from saltwm.jobs.collect import Collect
 from saltwm.jobs.evaluate import Evaluate, evaluate_policy, settle
 from saltwm.jobs.job import spell
 from saltwm.model.world_model import WorldModel
@@ -389,3 +390,37 @@ def test_a_checkpoint_of_another_world_is_refused(run, dataset, tmp_path):
 def test_a_missing_run_says_how_to_make_one(asked, tmp_path):
     with pytest.raises(UsageError, match="saltwm train"):
         asked(tmp_path / "nothing", tmp_path / "results").do()
+
+
+@pytest.mark.parametrize(("protocol", "bounded"), [("clean", True), ("paper", False)])
+def test_planned_actions_are_bounded_under_clean_and_free_under_paper(
+    undisturbed, run, asked, tmp_path, monkeypatch, protocol, bounded
+):
+    from saltwm.jobs import chunks
+    from saltwm.planning import agent
+
+    given = {}
+    monkeypatch.setattr(agent, "Agent", lambda *_, **options: given.update(options))
+    held_out = Collect(
+        "two-room", tmp_path / "held-out", 8, image_size=16, frame_every=5, held_out=True, workers=1
+    ).run()
+    job, tasks, _ = settled(evaluation_of(run, held_out, tmp_path, protocol=protocol, tasks=2))
+    env, _ = chunks.surroundings(job, tasks)
+    chunks._make_policy(job, tasks, env)
+    assert (
+        {"action_low", "action_high"} <= given.keys() if bounded else not {"action_low", "action_high"} & given.keys()
+    )
+
+
+def test_the_median_counts_steps_of_successes_alone(undisturbed, dataset, tmp_path):
+    cell = read_cell(next((undisturbed / "evaluations").iterdir()))
+    steps = [e.steps_to_success for e in cell.episodes if e.success]
+    failed = [e for e in cell.episodes if not e.success]
+    assert steps, "a pin needs a success"
+    assert failed, "and a failure"
+    assert all(e.steps_to_success is None for e in failed)
+    assert (
+        cell.evaluation.median_steps_to_success
+        == np.median(steps)
+        != np.median([*steps, *(e.steps_taken for e in failed)])
+    )

@@ -74,6 +74,23 @@ def test_holding_asks_for_consecutive_steps():
     assert not act([task(goal=(75.0, 150.0))], Constant((1, 0)), too_long)[0].record.success
 
 
+class BackAndForth(Constant):
+    """Into the goal and out of it again, one step each."""
+
+    def decide(self, view, keys):
+        decision = super().decide(view, keys)
+        decision.actions[:, 7::2] *= -1
+        return decision
+
+
+def test_steps_inside_the_goal_with_gaps_between_them_are_not_held():
+    assert act([task()], BackAndForth((1, 0)))[0].record.success
+    held = dataclasses.replace(CLEAN, hold_steps=2, budget_steps=25)  # one plan
+    record = act([task()], BackAndForth((1, 0)), held)[0].record
+    assert not record.success
+    assert record.reason == "budget"
+
+
 @pytest.mark.parametrize("window", [1, 3])
 def test_a_policy_sees_frames_one_block_apart_and_the_blocks_between(window):
     policy = Constant((-0.5, 0.25), window=window)
