@@ -8,7 +8,7 @@ from pathlib import Path
 from saltwm.envs import env_class
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.chunks import run_one
-from saltwm.jobs.evaluate import Evaluate, settle
+from saltwm.jobs.evaluate import Evaluate, search_in_words, settle, with_best_search
 from saltwm.jobs.pictures import play
 from saltwm.jobs.shelf import Item
 
@@ -19,6 +19,8 @@ class Demo:
 
     environment: str
     model: str
+    search: str
+    """How it planned."""
     task: int
     reached: bool
     steps: int
@@ -45,7 +47,7 @@ def demonstrate(item: Item, task: int, out: Path) -> Demo:
     if task < 0:
         raise UsageError(f"task must be at least 0, found {task}")
     # Tasks are drawn one after another, so task N is the same however many follow it.
-    job = Evaluate(str(item.checkpoint), data=item.data, tasks=task + 1)
+    job = with_best_search(Evaluate(str(item.checkpoint), data=item.data, tasks=task + 1))
     with tempfile.TemporaryDirectory() as scratch:
         settled = settle(job, Path(scratch))
         outcome = run_one(settled, task)
@@ -55,6 +57,7 @@ def demonstrate(item: Item, task: int, out: Path) -> Demo:
     return Demo(
         environment=item.environment,
         model=item.model,
+        search=search_in_words(settled.job),
         task=task,
         reached=record.success,
         steps=record.steps_taken,

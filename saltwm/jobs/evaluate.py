@@ -9,7 +9,7 @@ import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import tyro
 
@@ -19,6 +19,7 @@ from saltwm.evaluation.protocols import DEFAULT_TASKS, planner_named, planner_te
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import (
     CEMConfig,
+    CEMPriorConfig,
     GaussNewtonConfig,
     MapConfig,
     ModelConfig,
@@ -152,7 +153,8 @@ class Evaluate(Acting):
 class Play(Acting):
     """Act on one task of a protocol and film it: agent and goal, with the predicted cost at each replanning.
 
-    It is the task of an evaluation with the same options.
+    It is the task of an evaluation with the same options. Without --planner and --look-every it searches as well as
+    the model can: with map and a look after each block where there is an action prior, with cem where there is none.
     """
 
     VERB = "play"
@@ -174,7 +176,7 @@ class Play(Acting):
 
         durable.check_folder(self.out)
         with tempfile.TemporaryDirectory() as scratch:  # no task set stays to bind the next play
-            settled = settle(self, Path(scratch))
+            settled = settle(with_best_search(self), Path(scratch))
             outcome = run_one(settled, self.task)
         moving, strip = play(settled.tasks, outcome, self.out, self.video, title=settled.folder.name)
         return Played(settled.tasks, outcome, moving, strip)
@@ -196,6 +198,23 @@ def evaluate_policy(policy: "Policy", job: Evaluate) -> Evaluation:
     if job.run != "own" or job.method in (None, "random"):
         raise UsageError("a policy of your own is Evaluate('own', method=NAME, ...), under another name than random")
     return evaluate_here(settle(job, job.out), policy, pictures=job.pictures)
+
+
+ActingJob = TypeVar("ActingJob", bound=Acting)
+
+
+def with_best_search(job: ActingJob) -> ActingJob:
+    """The job with the best search that its model has an action prior for; as it is where it names one itself."""
+    if job.run in MODELLESS or job.planner is not None or job.look_every is not None:
+        return job
+    from saltwm.disk import checkpoint
+    from saltwm.planning.prior_files import find_prior
+
+    path = checkpoint.find_checkpoint(Path(job.run))
+    if find_prior(path) is None:
+        return job
+    has_matrix = traits_of(checkpoint.read_info(path).run.model.model).has_matrix
+    return dataclasses.replace(job, planner=MapConfig() if has_matrix else CEMPriorConfig(), look_every=1)
 
 
 # --- settling --------------------------------------------------------------------------------------------------------
@@ -392,6 +411,14 @@ def _source(planner: OwnPlannerConfig) -> str:
 
     own.require_named(planner)
     return durable.sha256(Path(own.source(planner.function)))
+
+
+def search_in_words(job: Acting) -> str:
+    """How a settled job searches: cem, or map with a look after each block."""
+    planner = planner_text(job.planner or CEMConfig())
+    if job.look_every is None:
+        return planner
+    return f"{planner} with a look after {'each block' if job.look_every == 1 else f'{job.look_every} blocks'}"
 
 
 def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:
