@@ -1,40 +1,30 @@
-"""Several environments side by side: success, a planned episode, errors, failures and probes, a column for each."""
+"""What a reader wants first: each environment in words, and all of them side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from saltwm.disk.records import Anatomy, Comparison, Diagnosis, Probes
+from saltwm.disk.records import Anatomy, Comparison, Diagnosis
 from saltwm.evaluation.statistics import wilson
-from saltwm.report import figures, paper_figures, tables
+from saltwm.report import figures, sections, tables
 from saltwm.report.claims import salt_against_lewm
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, picture_caption
-from saltwm.report.paper_figures import PaperRate
 from saltwm.report.tables import PooledRow
 
 _SMALL = (3.1, 2.5)  # inches: a quarter of the page's width
 _SHORT = (3.1, 1.75)
 _METHODS = ("salt", "lewm")
+_WORDS = (
+    (0.9, "plans reliably"),
+    (0.7, "plans well on most tasks"),
+    (0.4, "plans well on some tasks"),
+    (0.0, "rarely plans well"),
+)
+_NOT_SEEN = ("time", "solver_warm_start", "control")  # what a simulator keeps and no picture shows
+_WELL_READ = 0.9
+"""R² from which on a part of the state is not worth a sentence."""
 _PREFERRED = ("clean", "paper", "long")  # where an episode or an anatomy is taken from, if it is there
-
-
-@dataclass(frozen=True)
-class Rated:
-    """One cell of the success table."""
-
-    row: PooledRow | None
-    published: PaperRate | None
-
-
-@dataclass(frozen=True)
-class RateTable:
-    """Methods by environments under one protocol."""
-
-    protocol: str
-    columns: tuple[str, ...]
-    lines: tuple[tuple[str, str, tuple[Rated, ...]], ...]
-    """Method, label (with its horizon where there are several), a cell per column."""
 
 
 @dataclass(frozen=True)
@@ -57,40 +47,15 @@ class Band:
     caption: str
 
 
-@dataclass(frozen=True)
-class ProbeLine:
-    """What the latents of one run know."""
-
-    environment: str
-    label: str
-    method: str
-    probes: Probes
-
-
-@dataclass(frozen=True)
-class Overview:
-    """What the page opens with where it shows more than one environment."""
-
-    verdicts: tuple[str, ...]
-    rates: tuple[RateTable, ...]
-    bands: tuple[Band, ...]
-    probes: tuple[ProbeLine, ...]
-
-
-def overview(findings: Findings, environments: Sequence[str]) -> Overview:
+def bands(findings: Findings, environments: Sequence[str]) -> list[Band]:
     """The environments side by side, in the order given."""
-    bands = (
+    found = (
         _episodes(findings, environments),
         _rollout(findings, environments),
         _propagation(findings, environments),
         _failures(findings, environments),
     )
-    return Overview(
-        verdicts=tuple(verdicts(findings)),
-        rates=tuple(_rates(findings, environments)),
-        bands=tuple(band for band in bands if any(column.drawing or column.picture for column in band.columns)),
-        probes=tuple(_probes(findings, environments)),
-    )
+    return [band for band in found if any(column.drawing or column.picture for column in band.columns)]
 
 
 def verdicts(findings: Findings) -> list[str]:
@@ -124,32 +89,75 @@ def _where(comparisons: Sequence[Comparison]) -> str:
     )
 
 
-# --- success -----------------------------------------------------------------------------------------------------
+# --- in words ----------------------------------------------------------------------------------------------------
 
 
-def _rates(findings: Findings, environments: Sequence[str]) -> list[RateTable]:
-    rows = tables.pooled_rows(findings.cells, findings.planned)
-    found = []
-    for protocol in sorted({row.protocol for row in rows}, key=tables.protocol_order):
-        mine = [row for row in rows if row.protocol == protocol]
-        columns = [name for name in environments if any(row.environment == name for row in mine)]
-        horizons = {row.horizon_blocks for row in mine}
-        by_line = {(row.horizon_blocks, tables.method_order(row.method), row.label, row.method) for row in mine}
-        lines = []
-        for horizon, _, label, method in sorted(by_line):
-            cells = tuple(
-                Rated(
-                    next(
-                        (r for r in mine if (r.environment, r.horizon_blocks, r.label) == (name, horizon, label)), None
-                    ),
-                    paper_figures.success(name, protocol, horizon, method),
-                )
-                for name in columns
-            )
-            lines.append((method, label if len(horizons) == 1 else f"{label}, H={horizon}", cells))
-        title = f"{protocol}, H={next(iter(horizons))}" if len(horizons) == 1 else protocol
-        found.append(RateTable(title, tuple(tables.environment_name(name) for name in columns), tuple(lines)))
-    return found
+def in_words(findings: Findings, environment: str) -> list[str]:
+    """Does it plan well there, and if not, which tasks fail and what is known about why: each sentence from records."""
+    rows = [row for row in sections.pooled(findings) if row.environment == environment and row.rate is not None]
+    for protocol in _PREFERRED:
+        salt = next((row for row in rows if (row.protocol, row.method) == (protocol, "salt")), None)
+        if salt is not None:
+            others = [
+                row for row in rows if row.protocol == protocol and row.method in ("lewm-history3", "lewm", "random")
+            ]
+            others = [row for row in others if row.horizon_blocks == salt.horizon_blocks]
+            return [_how_well(salt, others), *_paired(findings, salt), *_hardest(findings, salt), *_why(findings, salt)]
+    best = max(rows, key=_share, default=None)
+    return ["SALT was not evaluated here."] + ([] if best is None else [_how_well(best, [])])
+
+
+def _share(row: PooledRow) -> float:
+    return row.rate.successes / row.rate.n if row.rate else 0.0
+
+
+def _how_well(row: PooledRow, others: Sequence[PooledRow]) -> str:
+    share = _share(row)
+    words = next(words for least, words in _WORDS if share >= least)
+    beside = "".join(f", {other.label} {100 * _share(other):.0f} %" for other in others)
+    assert row.rate is not None
+    return (
+        f"{row.label} {words}: it reaches {row.rate.successes} of {row.rate.n} tasks under {row.protocol} "
+        f"({100 * share:.0f} %; {100 * row.rate.low:.0f} to {100 * row.rate.high:.0f}){beside}."
+    )
+
+
+def _paired(findings: Findings, salt: PooledRow) -> list[str]:
+    for c in salt_against_lewm(findings):
+        if set(c.cells_a) <= set(salt.cells):
+            words = {"better": "better than LeWM", "worse": "worse than LeWM"}.get(c.verdict)
+            shown = f"It is {words}" if words else "No difference to LeWM is shown"
+            return [f"{shown} on the same tasks ({c.difference:+.0f} points, p {tables.p_value(c.p)})."]
+    return []
+
+
+def _hardest(findings: Findings, row: PooledRow) -> list[str]:
+    kinds = [k for _, found in tables.task_rows([row], findings.anatomies) for k in found if k.reached.n >= 5]
+    if len(kinds) < 2:
+        return []
+    worst = min(kinds, key=lambda kind: kind.reached.successes / kind.reached.n)
+    return [
+        f"Missed most often: tasks of the kind {worst.kind} ({worst.reached.successes} of {worst.reached.n} reached)."
+    ]
+
+
+def _why(findings: Findings, row: PooledRow) -> list[str]:
+    failures = pooled_anatomy([findings.anatomies[name] for name in row.cells])
+    sentences = []
+    if failures.mismatch.successes:
+        sentences.append(
+            f"Of {len(failures.failures)} failures {failures.mismatch.successes} are mismatches: the second plan's "
+            "first elite cost was more than five times what the first plan had promised."
+        )
+    elif failures.failures:
+        sentences.append(f"By the model's own costs none of its {len(failures.failures)} failures is a mismatch.")
+    run = findings.papers_run(row.environment, "salt")
+    fields = [probe for probe in run.probes.fields if probe.field not in _NOT_SEEN] if run and run.probes else []
+    worst = min(fields, key=lambda probe: probe.r2 if probe.network is None else probe.network, default=None)
+    if worst is not None and (worst.r2 if worst.network is None else worst.network) < _WELL_READ:
+        name = worst.field.replace("_", " ")
+        sentences.append(f"Read worst from its latents: {name} (R² {tables.probe_scores(worst)}).")
+    return sentences
 
 
 # --- pictures ----------------------------------------------------------------------------------------------------
@@ -281,13 +289,3 @@ def pooled_anatomy(anatomies: Sequence[Anatomy]) -> Anatomy:
         tuple(f for one in anatomies for f in one.failures),
         tables.pooled_kinds(anatomies),
     )
-
-
-def _probes(findings: Findings, environments: Sequence[str]) -> list[ProbeLine]:
-    lines = []
-    for name in environments:
-        for method in _METHODS:
-            run = findings.papers_run(name, method)
-            if run and run.probes:
-                lines.append(ProbeLine(tables.environment_name(name), tables.method_name(method), method, run.probes))
-    return lines

@@ -1,5 +1,6 @@
-"""One self-contained page: no script, no outside address, pictures inline, every name escaped (promise P15)."""
+"""One page with its pictures in a folder beside it: no script, no outside address, every name escaped (promise P15)."""
 
+import hashlib
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterable, Sequence
@@ -8,18 +9,32 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from saltwm.disk import durable
-from saltwm.disk.records import MISMATCH_RATIO, Cell, Comparison, Decoding, Diagnosis, TaskSet, Training
-from saltwm.report import figures, tables
+from saltwm.disk.records import MISMATCH_RATIO, Cell, Decoding, Diagnosis, PairedAnatomy
+from saltwm.evaluation.anatomy import examples, pair_up
+from saltwm.report import figures, sections, tables
+from saltwm.report.anatomy import write_anatomy
 from saltwm.report.claims import claims
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, Run, picture_caption, read_findings, short_planner
-from saltwm.report.overview import ProbeLine, overview
-from saltwm.report.tables import PooledRow, SeedMean, SuccessRow
+from saltwm.report.overview import bands, in_words, pooled_anatomy, verdicts
+from saltwm.report.table import Table
+from saltwm.report.tables import SuccessRow
 from saltwm.report.templates import template
 
 T = TypeVar("T")
 
-_EPISODES_SHOWN = 12  # per evaluation: moving pictures are most of the page's weight
+_TASKS_SHOWN = 6  # per protocol and seed
+_EPISODES_NOTE = (
+    "What the agent saw (now) beside the picture that it planned towards (goal); the methods on one task stand side by "
+    "side. Drawn by `saltwm evaluate`."
+)
+_DECODED_NOTE = (
+    "Held-out episodes, three rows each: the true frames; the context and what the model predicts after it from the "
+    "episode's actions alone; the true frames encoded and decoded, so that the decoder's blur is not taken for the "
+    "transition's error. The decoder was fitted afterwards to the frozen model and is for looking only: nothing is "
+    "trained or planned with it. Pixel errors count a thin arm that is a pixel off twice, where it is and where it "
+    "should be. Made by `saltwm decode RUN --data DATA`."
+)
 _PANELS = (  # title, key in metrics.jsonl, logarithmic, unit
     ("Loss", "loss", True, ""),
     ("Prediction loss", "prediction", True, "mean squared error"),
@@ -34,14 +49,8 @@ _PANELS = (  # title, key in metrics.jsonl, logarithmic, unit
 )
 
 
-@dataclass(frozen=True)
-class Contest:
-    """The methods under one protocol and horizon, with what the paired tests say."""
-
-    title: str
-    rows: tuple[SuccessRow, ...]
-    means: tuple[SeedMean, ...]
-    comparisons: tuple[Comparison, ...]
+MEDIA = "media"
+"""Folder beside the page: pictures and figures, named by their content."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +62,37 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class PlannedEpisode:
-    """The pictures of one episode: moving, as a strip, or both."""
+class Filmed:
+    """One method on one task."""
+
+    label: str
+    method: str
+    outcome: str
+    moving: Picture | None
+    strip: Picture | None
+
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """What stands side by side in the moving picture."""
+        if self.moving is None:
+            return ()
+        return {2: ("now", "goal"), 3: ("now", "imagined", "goal")}.get(self.moving.width // self.moving.height, ())
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The methods that were filmed on one task, side by side."""
 
     caption: str
-    outcome: str
-    pictures: tuple[Picture, ...]
+    filmed: tuple[Filmed, ...]
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Planned episodes of one evaluation."""
+    """Planned episodes under one protocol and evaluation seed."""
 
     title: str
-    cell: str
-    episodes: tuple[PlannedEpisode, ...]
+    meetings: tuple[Meeting, ...]
     left_out: int
 
 
@@ -82,12 +107,16 @@ class DecodedFigure:
 
 
 @dataclass(frozen=True)
-class TaskTable:
-    """How many tasks of each kind were reached: a line for each method and protocol, a column for each kind."""
+class Part:
+    """What folds: tables, figures, films."""
 
-    kinds: tuple[str, ...]
-    lines: tuple[tuple[PooledRow, str, tuple[str, ...]], ...]
-    """The row, what it was evaluated under, and `reached of asked` for each kind."""
+    title: str
+    anchor: str
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    galleries: tuple[Gallery, ...] = ()
+    decoded: tuple[DecodedFigure, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,56 +125,101 @@ class Section:
 
     name: str
     anchor: str
-    contests: tuple[Contest, ...]
-    galleries: tuple[Gallery, ...]
-    steps: tuple[Figure, ...]
-    training: tuple[Figure, ...]
-    propagation: tuple[Figure, ...]
-    diagnoses: tuple[tuple[str, Run], ...]
-    probes: tuple[ProbeLine, ...]
-    decoded: tuple[DecodedFigure, ...]
-    trained: tuple[tuple[str, Training], ...]
-    anatomy: tuple[Figure, ...]
-    tasks: TaskTable | None
+    words: tuple[str, ...]
+    success: tuple[Table, ...]
+    parts: tuple[Part, ...]
+
+
+class Media:
+    """Files beside the page; a name comes from the content, never from a record."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def picture(self, picture: Picture) -> str:
+        """Address of a picture."""
+        return self._add(picture.data, picture.kind)
+
+    def svg(self, text: str) -> str:
+        """Address of a drawing. Inside an <img> an SVG is a picture: it runs nothing and fetches nothing."""
+        return self._add(text.encode(), "svg")
+
+    def _add(self, data: bytes, kind: str) -> str:
+        name = f"{MEDIA}/{hashlib.sha256(data).hexdigest()[:16]}.{kind}"
+        self.files[name] = data
+        return name
 
 
 def write_page(results: Path, out: Path) -> Path:
-    """Write out/index.html from the records under `results`; returns its path."""
-    findings = read_findings(results)
-    out = Path(out)
+    """Write out/index.html with its media, and the anatomy of SALT and LeWM, from the records under `results`."""
+    findings, media, out = read_findings(results), Media(), Path(out)
     durable.make_folder(out)
+    pairs = _anatomy_pairs(findings)
+    text = render(findings, media, anatomy=bool(pairs))
+    if pairs:
+        cells = {cell.name: cell for cell in findings.cells}
+        write_anatomy(results, pairs, out / "anatomy", examples(pairs, cells, 2 * len(pairs)))
+    durable.make_folder(out / MEDIA)
+    for name, data in media.files.items():
+        if not (out / name).exists():
+            durable.write_bytes(out / name, data)
     path = out / "index.html"
-    durable.write_text(path, render(findings))
+    durable.write_text(path, text)
     return path
 
 
-def render(findings: Findings) -> str:
-    """The page's text."""
+def _anatomy_pairs(findings: Findings) -> list[PairedAnatomy]:
+    methods = {cell.evaluation.method for cell in findings.cells}
+    met = {(c.method_a, c.method_b) for c in findings.comparisons}
+    return pair_up(findings.results, "salt", "lewm") if {"salt", "lewm"} <= methods and ("salt", "lewm") in met else []
+
+
+def render(findings: Findings, media: Media | None = None, *, anatomy: bool = False) -> str:
+    """The page's text; what it shows is left in `media`."""
     rows = tables.success_rows(findings.cells)
     names = sorted(
         {row.environment for row in rows} | {run.environment or "" for run in findings.runs},
         key=tables.environment_order,
     )
+    judged = [claim for claim in claims(findings) if claim.findings]
+    built = _Built(findings)
     return template("page.html").render(
         title=_title(names, rows),
-        sections=[_section(findings, rows, name, i) for i, name in enumerate(names)],
-        overview=overview(findings, names) if len(names) > 1 else None,
+        sections=[_section(findings, built, rows, name, i) for i, name in enumerate(names)],
+        several=len(names) > 1,
+        verdicts=verdicts(findings),
+        bands=bands(findings, names) if len(names) > 1 else [],
+        main_table=sections.main_table(findings) if len(names) > 1 else None,
         unfinished=findings.unfinished,
         notices=_notices(findings),
-        claims=_claims(findings, names),
-        provenance=_provenance(findings),
-        stages=findings.stages,
+        claims=[(claim, sections.claim_table(claim)) for claim in judged],
+        claims_overview=sections.claims_overview(judged),
+        elements=sections.elements(findings),
+        provenance=sections.provenance(findings),
+        stages=sections.stages(findings),
         facts=_facts(findings, names, rows),
-        labels=tables.method_labels(findings.cells),
         results=str(findings.results),
+        media=media or Media(),
+        anatomy=anatomy,
     )
 
 
-def _claims(findings: Findings, names: Sequence[str]) -> dict[str, Any]:
-    """The paper's claims that something is known about, and the environments where it is."""
-    known = [claim for claim in claims(findings) if claim.findings]
-    there = {finding.environment for claim in known for finding in claim.findings}
-    return {"all": known, "environments": [name for name in names if name in there]}
+class _Built:
+    """The tables of all environments, built once."""
+
+    def __init__(self, findings: Findings) -> None:
+        protocols = sorted({cell.evaluation.protocol for cell in findings.cells}, key=tables.protocol_order)
+        self.success = [*(sections.success(findings, protocol) for protocol in protocols), sections.paired(findings)]
+        self.search = [sections.search(findings), sections.variants(findings)]
+        self.failures = [sections.kinds(findings), sections.anatomy(findings)]
+        self.errors = [sections.propagation(findings), sections.residuals(findings), sections.one_frame(findings)]
+        self.probes = [sections.probes(findings)]
+        self.training = [sections.training(findings)]
+
+
+def _of(built: Iterable[Table | None], name: str) -> tuple[Table, ...]:
+    found = (one.of(name) for one in built if one is not None)
+    return tuple(one for one in found if one is not None)
 
 
 # --- what was run --------------------------------------------------------------------------------------------------
@@ -184,30 +258,6 @@ def _planned(findings: Findings) -> list[Cell]:
     return [cell for cell in findings.cells if cell.evaluation.method != "random"]
 
 
-def _provenance(findings: Findings) -> list[dict[str, Any]]:
-    """One entry per evaluation: what a person needs to repeat it, hashes in full."""
-    labels = tables.method_labels(findings.cells)
-    entries = []
-    for cell in findings.cells:
-        e = cell.evaluation
-        task_set: TaskSet | None = findings.task_sets.get(e.tasks_sha256)
-        entries.append(
-            {
-                "environment": tables.environment_name(e.environment),
-                "protocol": f"{e.protocol}, H={e.horizon_blocks}",
-                "method": labels[cell.name],
-                "seed": e.seed,
-                "tasks": e.tasks_sha256,
-                "dataset": task_set.dataset_sha256 if task_set else None,
-                "pairs": task_set,
-                "checkpoint": e.checkpoint,
-                "weights": e.checkpoint_sha256,
-                "seconds": e.seconds,
-            }
-        )
-    return entries
-
-
 def _notices(findings: Findings) -> list[str]:
     notices = [
         f"The tasks of {cell.name} ({cell.evaluation.tasks_sha256[:12]}) are not among the files in tasks/: "
@@ -216,7 +266,7 @@ def _notices(findings: Findings) -> list[str]:
         if cell.evaluation.tasks_sha256 not in findings.task_sets
     ]
     if findings.cells and not findings.comparisons:
-        notices.append("No paired comparison is on disk: no two methods met the same tasks, or none was computed.")
+        notices.append("There is no paired comparison: no two methods met the same tasks.")
     if not findings.cells:
         notices.append("Nothing was evaluated yet: saltwm evaluate RUN --data DATA --out RESULTS.")
     return notices
@@ -225,34 +275,35 @@ def _notices(findings: Findings) -> list[str]:
 # --- results -------------------------------------------------------------------------------------------------------
 
 
-def _section(findings: Findings, all_rows: Sequence[SuccessRow], name: str, number: int) -> Section:
+def _section(findings: Findings, built: _Built, all_rows: Sequence[SuccessRow], name: str, number: int) -> Section:
     rows = [row for row in all_rows if row.environment == name]
     runs = [run for run in findings.runs if (run.environment or "") == name]
     runs.sort(key=lambda run: (tables.method_order(run.method or ""), run.name))
     series = _run_series(runs)
-    diagnoses = [(series[run.name], run.diagnosis) for run in runs if run.diagnosis]
+    drawn = [(series[run.name], run) for run in runs]
+    diagnoses = [(line, run.diagnosis) for line, run in drawn if run.diagnosis]
+    title, anchor = tables.environment_name(name), f"environment-{number}"
+    parts = [
+        ("Planned episodes", {"galleries": tuple(_galleries(findings, rows)), "note": _EPISODES_NOTE}),
+        ("Search and variants", {"tables": _of(built.search, title)}),
+        ("Failures", {"tables": _of(built.failures, title), "figures": tuple(_anatomy(findings, name))}),
+        ("Steps to success", {"figures": tuple(_steps(findings, rows))}),
+        ("Error propagation", {"figures": tuple(_propagation(diagnoses)), "tables": _of(built.errors, title)}),
+        ("What the latents know", {"tables": _of(built.probes, title)}),
+        ("Decoded open-loop predictions", {"decoded": tuple(_decoded(drawn)), "note": _DECODED_NOTE}),
+        ("Training", {"tables": _of(built.training, title), "figures": tuple(_training(drawn))}),
+    ]
+    there = [(heading, fields) for heading, fields in parts if any(fields[key] for key in fields if key != "note")]
     return Section(
-        name=tables.environment_name(name),
-        anchor=f"environment-{number}",
-        contests=tuple(_contests(findings, rows)),
-        galleries=tuple(_galleries(findings, rows)),
-        steps=tuple(_steps(findings, rows)),
-        training=tuple(_training([(series[run.name], run) for run in runs])),
-        propagation=tuple(_propagation(diagnoses)),
-        diagnoses=tuple((series[run.name].label, run) for run in runs if run.diagnosis),
-        probes=tuple(ProbeLine("", series[r.name].label, r.probes.method, r.probes) for r in runs if r.probes),
-        decoded=tuple(_decoded([(series[run.name], run) for run in runs])),
-        trained=tuple((series[run.name].label, run.training) for run in runs if run.training),
-        anatomy=tuple(_anatomy(findings, rows)),
-        tasks=_tasks(findings, name),
+        name=title,
+        anchor=anchor,
+        words=tuple(in_words(findings, name)) if rows else (),
+        success=_of(built.success, title),
+        parts=tuple(
+            Part(heading, f"{anchor}-{i}", **fields)  # type: ignore[arg-type]
+            for i, (heading, fields) in enumerate(there)
+        ),
     )
-
-
-def _contests(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Contest]:
-    for title, contest in _grouped(rows, tables.protocol_name).items():
-        cells = {row.cell for row in contest}
-        comparisons = tuple(c for c in findings.comparisons if cells.issuperset((*c.cells_a, *c.cells_b)))
-        yield Contest(title, tuple(contest), tuple(tables.seed_means(contest, findings.planned)), comparisons)
 
 
 def _steps(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Figure]:
@@ -342,53 +393,40 @@ def decoded_caption(record: Decoding) -> str:
     return errors if record.tells_frames_apart else errors + doubt
 
 
-def _anatomy(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Figure]:
+def _anatomy(findings: Findings, environment: str) -> Iterable[Figure]:
+    """One figure pair per protocol and horizon, the seeds of a method together; a random policy has no costs."""
+    rows = [row for row in sections.pooled(findings) if row.environment == environment and row.method != "random"]
     for title, contest in _grouped(rows, tables.protocol_name).items():
-        # A random policy has no costs, so its failures say nothing here.
         shown = [
-            (Series(row.label if len({r.seed for r in contest}) == 1 else f"{row.label}, seed {row.seed}", row.method),
-             findings.anatomies[row.cell])
+            (Series(row.label, row.method), pooled_anatomy([findings.anatomies[name] for name in row.cells]))
             for row in contest
-            if row.cell in findings.anatomies and row.method != "random"
-        ]  # fmt: skip
-        if not any(anatomy.failures for _, anatomy in shown):
+        ]
+        if not any(one.failures for _, one in shown):
             continue
         size = (4.2, 1.75 + 0.36 * len(shown))
-        yield Figure(
-            figures.failure_bars(f"Failures by kind, {title}", shown, size=size),
-            "Failed episodes as shares of all episodes. Mismatch: the second plan's first elite cost c is more than "
-            "five times what the first plan promised, ĉ. Unflagged: it is not. Unclassified: no second plan was made.",
-        )
-        if any(f.ratio for _, anatomy in shown for f in anatomy.failures):
+        yield Figure(figures.failure_bars(f"Failures by kind, {title}", shown, size=size), "Shares of all episodes.")
+        if any(f.ratio for _, one in shown for f in one.failures):
             yield Figure(
                 figures.failure_ratios(f"Cost ratio of failures, {title}", shown, MISMATCH_RATIO, size=size),
                 "r = c / ĉ for each failed episode with two plans. One mark is one episode.",
             )
 
 
-def _tasks(findings: Findings, environment: str) -> TaskTable | None:
-    rows = [row for row in tables.pooled_rows(findings.cells, findings.planned) if row.environment == environment]
-    found = tables.task_rows(rows, findings.anatomies)
-    kinds = tuple(sorted({kind.kind for _, of in found for kind in of}))
-    lines = []
-    for row, of in found:
-        reached = {kind.kind: f"{kind.reached.successes} of {kind.reached.n}" for kind in of}
-        lines.append((row, tables.protocol_name(row), tuple(reached.get(kind, "-") for kind in kinds)))
-    return TaskTable(kinds, tuple(lines)) if lines else None
-
-
 def _galleries(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Gallery]:
-    for row in rows:
-        pictures = [picture for picture in findings.pictures if picture.cell == row.cell]
-        episodes = []
-        for stem, shown in _grouped(pictures, lambda picture: Path(picture.name).stem).items():
-            caption, outcome = picture_caption(stem)
-            moving_first = sorted(shown, key=lambda picture: picture.kind)
-            episodes.append(PlannedEpisode(caption, outcome, tuple(moving_first)))
-        if episodes:
-            left_out = max(0, len(episodes) - _EPISODES_SHOWN)
-            title = f"{row.label}, {tables.protocol_name(row)}"
-            yield Gallery(title, row.cell, tuple(episodes[:_EPISODES_SHOWN]), left_out)
+    """Films by protocol and evaluation seed; the methods on one task stand side by side."""
+    pictures = _grouped(findings.pictures, lambda picture: picture.cell)
+    for title, contest in _grouped(rows, lambda row: f"{tables.protocol_name(row)}, seed {row.seed}").items():
+        meetings: dict[str, list[Filmed]] = {}
+        for row in contest:
+            for stem, shown in _grouped(pictures.get(row.cell, []), lambda picture: Path(picture.name).stem).items():
+                caption, outcome = picture_caption(stem)
+                by_kind = {picture.kind: picture for picture in shown}
+                filmed = Filmed(row.label, row.method, outcome, by_kind.get("gif"), by_kind.get("png"))
+                meetings.setdefault(caption, []).append(filmed)
+        if meetings:
+            chosen = sorted(meetings.items(), key=lambda item: -len(item[1]))[:_TASKS_SHOWN]
+            shown_meetings = tuple(Meeting(caption, tuple(filmed)) for caption, filmed in chosen)
+            yield Gallery(title, shown_meetings, len(meetings) - len(chosen))
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

@@ -592,7 +592,7 @@ def provenance(findings: Findings) -> Table | None:
     """What a person needs to repeat each evaluation, hashes in full."""
     labels = tables.method_labels(findings.cells)
     sets = findings.task_sets
-    rows = []
+    rows: list[list[Cell | str]] = []
     for e, name in ((cell.evaluation, cell.name) for cell in findings.cells):
         tasks = sets.get(e.tasks_sha256)
         seed = training_seed(e)
@@ -603,10 +603,10 @@ def provenance(findings: Findings) -> Table | None:
                 labels[name],
                 str(e.seed),
                 NONE if seed is None else str(seed),
-                tasks.dataset_sha256 if tasks else "unknown",
-                e.tasks_sha256,
-                e.checkpoint or "none",
-                e.checkpoint_sha256 or "none",
+                _hash(tasks.dataset_sha256 if tasks else None),
+                _hash(e.tasks_sha256),
+                e.checkpoint or NONE,
+                _hash(e.checkpoint_sha256),
                 f"{e.seconds:.1f}",
                 f"{len(tasks.tasks)} of {tasks.pairs_considered} looked at; {tasks.pairs_solved_at_start} solved at "
                 f"the start, {tasks.pairs_too_near} too near"
@@ -616,7 +616,7 @@ def provenance(findings: Findings) -> Table | None:
         )
     header = ["environment", "protocol", "method", "seed", "training seed", "dataset", "task set", "run", "weights"]
     words = ("protocol", "method", "dataset", "task set", "run", "weights", "pairs")
-    note = "Hashes are SHA-256; the JSON beside the results has them too."
+    note = "First twelve digits of each SHA-256; the whole stands in the tooltip and in the JSON beside the results."
     return table("What was run", [*header, "seconds", "pairs"], rows, note, words)
 
 
@@ -641,6 +641,10 @@ def elements(findings: Findings) -> Table | None:
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _hash(sha256: str | None) -> Cell:
+    return Cell(sha256[:12] if sha256 else NONE, title=sha256 or "")
 
 
 def _diagnose_command(run: Run) -> str:

@@ -24,6 +24,8 @@ class Cell:
     """Low, value and high in percent, which the page draws."""
     tone: str = ""
     """better, worse or open: a verdict, which the page colours."""
+    title: str = ""
+    """The whole of an abbreviated text, which the page shows on demand."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,15 @@ class Table:
     """What makes the records behind it again."""
 
     def of(self, environment: str) -> "Table | None":
-        """The rows of one environment, which the first column names, without that column; none if there are none."""
-        rows = tuple(row[1:] for row in self.rows if plain(row[0]) == environment)
-        return replace(self, header=self.header[1:], rows=rows) if rows else None
+        """The rows of one environment, which the first column names; none if there are none.
+
+        Who is measured comes first then, so that a page can keep it in sight. Commands are of all environments.
+        """
+        who = next((self.header.index(name) for name in ("method", "methods", "model") if name in self.header), 1)
+        order = [who, *(i for i in range(1, len(self.header)) if i != who)]
+        rows = tuple(tuple(row[i] for i in order) for row in self.rows if plain(row[0]) == environment)
+        header = tuple(self.header[i] for i in order)
+        return replace(self, header=header, rows=rows, commands=()) if rows else None
 
 
 def table(

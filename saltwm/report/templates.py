@@ -1,4 +1,4 @@
-"""The pages' templates: every name escaped, pictures inline, nothing that a page could run or fetch (promise P15)."""
+"""The pages' templates: every name escaped, nothing that a page could run, nothing fetched from elsewhere (P15)."""
 
 import base64
 from typing import Any
@@ -23,10 +23,19 @@ def template(name: str) -> Any:
         svg_uri=_svg_uri,
         p_value=tables.p_value,
         duration=tables.duration,
-        probe_scores=tables.probe_scores,
-        environment_name=tables.environment_name,
+        prose=_prose,
     )
     return environment.get_template(name)
+
+
+def _prose(text: str) -> Any:
+    """Escaped text in which `words` between backticks are code."""
+    from markupsafe import Markup, escape
+
+    parts = [escape(part) for part in text.split("`")]
+    if len(parts) % 2 == 0:  # a backtick without its partner is a backtick
+        return escape(text)
+    return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else p for i, p in enumerate(parts))
 
 
 def _data_uri(picture: Picture) -> str:

@@ -42,6 +42,8 @@ ACTIVE = {
     "animate",
     "set",
 }
+BESIDE = re.compile(r"media/[0-9a-f]{16}\.(png|gif|svg)|anatomy/index\.html")
+"""What lies beside the page; no part of such a name comes from a record."""
 INLINE = re.compile(r"data:image/(png|gif|svg\+xml);base64,[A-Za-z0-9+/=]+")
 FETCHING_STYLE = re.compile(r"@import|expression\(|url\((?!#)", re.IGNORECASE)
 
@@ -86,6 +88,8 @@ class Inspector(HTMLParser):
                 inner = inspect(base64.b64decode(value.partition(",")[2]).decode())
                 for kind in ("scripts", "events", "addresses"):
                     getattr(self.faults, kind).extend(getattr(inner.faults, kind))
+        elif BESIDE.fullmatch(value):
+            self.pictures += value.startswith("media/")
         elif not value.startswith("#"):
             self.faults.addresses.append(value)
 
@@ -140,10 +144,14 @@ def hostile_results(root: Path, name: str) -> Path:
 
 
 def check_inert(name: str, tmp_path: Path) -> None:
-    page = build_report(hostile_results(tmp_path / "results", name), tmp_path / "page").read_text()
+    path = build_report(hostile_results(tmp_path / "results", name), tmp_path / "page")
+    page = path.read_text()
     inspector = inspect(page)
     assert not inspector.faults
     assert inspector.pictures > 10
+    drawings = list(path.parent.glob("media/*.svg"))
+    assert len(drawings) > 5
+    assert not any(inspect(drawing.read_text()).faults for drawing in drawings)
     assert "49{" not in page  # a name is never a template
 
 
