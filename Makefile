@@ -9,7 +9,7 @@ APT_PACKAGES := libegl1 libosmesa6 libgl1
 APT_BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench docs sbom wheel clean
+.PHONY: help demo test test-all sabotage lint bench docs sbom wheel clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ test: $(VENV)/.dev lint ## lint, types, import directions and every quick test (
 
 test-all: $(VENV)/.dev lint ## the same with the full counts of docs/promises.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 3600
+
+sabotage: $(VENV)/.dev ## apply each one-line sabotage to a copy; a test must turn red (not part of make test)
+	$(BIN)/python tests/sabotage/run.py
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	@$(BIN)/ruff check saltwm tests

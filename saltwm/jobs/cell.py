@@ -82,7 +82,7 @@ def _clear(out: Path) -> None:
 
 def _run_chunks(job: Acting, count: int, directory: Path, pool: Pool) -> list[Outcome]:
     """Outcomes of all tasks, in order; chunks that are on disk are not run again."""
-    directory.mkdir(exist_ok=True)
+    durable.make_folder(directory)
     durable.remove_leftovers(directory)
     files = {start: directory / f"{start:05d}.json" for start in range(0, count, TASKS_PER_CHUNK)}
     todo = [start for start, file in files.items() if not file.exists()][::-1]

@@ -1,0 +1,125 @@
+"""One-line sabotages, as data: each must turn one of its tests red."""
+
+from typing import NamedTuple
+
+
+class Sabotage(NamedTuple):
+    """In `file`, `old` becomes `new`; `tests` are pytest's arguments, of which one must fail."""
+
+    name: str
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+LIES, LINKS = "tests/promises/test_disk_that_lies.py", "tests/promises/test_links_lead_nowhere.py"
+SIZES, TERMINAL = "tests/promises/test_sizes_are_not_believed.py", "tests/promises/test_terminal_is_safe.py"
+DURABLE, PINS = "tests/test_durable.py", "tests/test_pins.py"
+TASKS, ROLLOUT, CELL = "tests/evaluation/test_tasks.py", "tests/evaluation/test_rollout.py", "tests/evaluation/test_cell.py"
+WINDOWS, OBJECTIVE, STATISTICS = "tests/data/test_windows.py", "tests/test_objective.py", "tests/test_statistics.py"
+
+SABOTAGES = [
+    # --- the disk
+    Sabotage("S01", "fsync of a file dropped", "disk/durable.py",
+             "        os.fsync(file.fileno())", "        pass", DURABLE),
+    Sabotage("S02", "rename replaced by a copy", "disk/durable.py",
+             "        os.replace(temporary, path)\n        _sync_directory(path.parent)\n\n\ndef temporary_beside",
+             "        shutil.copyfile(temporary, path)\n        temporary.unlink()\n\n\ndef temporary_beside", LIES),
+    Sabotage("S03", "files of a published directory not synced", "disk/durable.py",
+             "            if file.is_file():\n                sync_file(file)\n", "            if file.is_file():\n                pass\n", LIES),
+    Sabotage("S04", "hashes not compared", "disk/durable.py",
+             "if hashes and sha256(file) != entry", "if False and sha256(file) != entry", DURABLE),
+    Sabotage("S05", "lock shared", "disk/durable.py",
+             "fcntl.flock(file, fcntl.LOCK_EX", "fcntl.flock(file, fcntl.LOCK_SH", f"{DURABLE} -k writer"),
+    Sabotage("N01", "lock follows a link", "disk/durable.py", " | os.O_NOFOLLOW", "", LINKS),
+    Sabotage("N02", "hard-linked lock accepted", "disk/durable.py", " or found.st_nlink > 1", "", LINKS),
+    Sabotage("N03", "folder not locked", "disk/durable.py",
+             "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass", LINKS),
+    Sabotage("N04", "anything called .tmp- is a leftover", "disk/durable.py",
+             'glob(f"{TMP_PREFIX}*")):\n        if _MADE_HERE.fullmatch(entry.name):', 'glob(".tmp-*")):\n        if True:', LINKS),
+    Sabotage("N05", "temporary names can be guessed", "disk/durable.py", "secrets.token_hex(8)", 'f"{0:016x}"', LINKS),
+    Sabotage("N06", "an import's source is known by name and size", "interop/hdf5.py",
+             "            sha256=sha256,\n", "", "tests/data/test_hdf5.py -k same_name_and_size"),
+    # --- budgets and the terminal
+    Sabotage("N07", "tables of any size are read", "disk/dataset.py",
+             "    _check_sizes(path / layout.ROOT_FILE, attributes)\n", "", SIZES),
+    Sabotage("N08", "archives of any size are unpacked", "interop/archives.py", "if self._left < 0:", "if False:", SIZES),
+    Sabotage("N09", "action deviations of zero are accepted", "disk/checkpoint.py",
+             "and not (tensor > 0).all()", "and False", SIZES),
+    Sabotage("N10", "escapes reach the terminal", "ground/terminal.py",
+             "c if c.isprintable() or c in keep else", "c if True else", TERMINAL),
+    Sabotage("N11", "task states are believed", "evaluation/tasks.py", "if len(state) != size:", "if False:", SIZES),
+    # --- data
+    Sabotage("S06", "window actions shifted by a step", "data/windows.py",
+             "rows = self.dataset.first_step[episodes] + starts", "rows = self.dataset.first_step[episodes] + starts + 1", WINDOWS),
+    Sabotage("S09", "validation windows leak into training", "data/windows.py",
+             "np.flatnonzero(~in_validation), ", "np.arange(len(in_validation)), ", WINDOWS),
+    Sabotage("S10", "clean takes training episodes", "evaluation/tasks.py",
+             "    return require_some(held_out, protocol.name)", "    return np.arange(len(dataset.lengths))", TASKS),
+    Sabotage("S31", "collected frames one step late", "jobs/collect.py",
+             "every_state[:: recipe.frame_every]", "np.roll(every_state, 1, axis=0)[:: recipe.frame_every]",
+             "tests/data/test_collect.py -k picture"),
+    # --- learning
+    Sabotage("S07", "rollout targets one frame early", "objective.py",
+             "_runs_of(latents[:, 1:], steps))  # eq. 9", "_runs_of(latents[:, :-1], steps))  # eq. 9", OBJECTIVE),
+    Sabotage("S08", "SIGReg not multiplied by N", "objective.py", "return samples * (", "return 1.0 * (", OBJECTIVE),
+    Sabotage("S12", "stale base matrix", "model/affine.py",
+             "if self._cached is None or not _all_equal(self._cached[0], parameters):", "if self._cached is None:",
+             "tests/model/test_affine.py"),
+    Sabotage("S16", "optimiser state not restored", "run_session.py",
+             "            checkpoint.restore_optimizer(self._optimizer, self._names, state)\n", "",
+             "tests/test_train.py -k resume"),
+    Sabotage("S24", "the best checkpoint is the worst", "disk/checkpoint.py",
+             "best = min(paths, key=_score)", "best = max(paths, key=_score)", "tests/test_checkpoint.py -k kept"),
+    Sabotage("S25", "gradient clip dropped", "train.py",
+             "max_norm=config.train.gradient_clip", "max_norm=1e9", PINS),
+    Sabotage("S26", "weight decay dropped", "train.py",
+             "weight_decay=config.train.weight_decay", "weight_decay=0.0", PINS),
+    Sabotage("S27", "validation in training mode", "monitors.py",
+             "    model.eval()\n", "", "tests/test_many_devices.py -k weights_of_one"),
+    Sabotage("S28", "one dropout seed for every step", "train.py",
+             'derive(seed, "dropout", step, ', 'derive(seed, "dropout", ', PINS),
+    Sabotage("S35", "warm-up never ends", "train.py", "    if step < warmup:", "    if True:", "tests/test_train.py -k warms_up"),
+    Sabotage("S38", "journal keeps rows after the checkpoint", "disk/journal.py",
+             'lambda row: row["step"] <= done', "lambda row: True", "tests/promises/test_training_promises.py -k 'crashed and not full'"),
+    # --- planning
+    Sabotage("S11", "elites are the most expensive", "planning/cem.py",
+             "costs.topk(count, dim=1, largest=False)", "costs.topk(count, dim=1, largest=True)", "tests/planning/test_cem.py"),
+    Sabotage("S21", "channels swapped when planning", "planning/agent.py",
+             "self.model.encode(pictures[None])[0]", "self.model.encode(pictures.flip(-1)[None])[0]", "tests/test_readme.py"),
+    Sabotage("S32", "gates of modes constant when planning", "model/folded.py",
+             "torch.cat([constant, gates, update.weight, *itself])", "torch.cat([constant, 0 * gates, update.weight, *itself])",
+             "tests/planning/test_costs.py"),
+    Sabotage("S18", "one stream for all tasks", "planning/agent.py",
+             'torch_stream(self.seed, "plan", *key) for key in keys', 'torch_stream(self.seed, "plan") for key in keys',
+             "tests/planning/test_agent_in_gymnasium.py"),
+    Sabotage("S30", "the random policy ignores the task", "planning/policy.py",
+             'stream(self.seed, "random-policy", *key)', 'stream(self.seed, "random-policy")', "tests/planning/test_costs.py"),
+    Sabotage("S34", "plans in the mode it was given", "planning/agent.py", "self.model = model.eval()", "self.model = model", PINS),
+    Sabotage("S37", "iCEM ignores bounds", "planning/icem.py",
+             "            candidates = bounds.clamp(candidates)", "            pass", "tests/planning/test_planners.py -k icem"),
+    # --- evaluation
+    Sabotage("S14", "clean does not bound actions", "jobs/chunks.py",
+             "if tasks.protocol.bound_actions else {}", "if False else {}", f"{CELL} -k bounded"),
+    Sabotage("S15", "order of paired tasks unchecked", "evaluation/statistics.py",
+             "if [episode.task for episode in cell_a.episodes] != [episode.task for episode in cell_b.episodes]:", "if False:", PINS),
+    Sabotage("S19", "Clopper-Pearson for Wilson", "evaluation/statistics.py", 'method="wilson"', 'method="exact"', STATISTICS),
+    Sabotage("S20", "history reversed", "evaluation/rollout.py",
+             "np.stack(attempt.frames[-count:])", "np.stack(attempt.frames[-count:][::-1])", ROLLOUT),
+    Sabotage("S22", "held over gaps", "evaluation/rollout.py",
+             "attempt.held + 1 if reached else 0", "attempt.held + int(reached)", ROLLOUT),
+    Sabotage("S23", "imported goal one step early", "evaluation/rollout.py",
+             "task.start_step + goal_offset_steps])", "task.start_step + goal_offset_steps - 1])", "tests/evaluation/test_imported.py"),
+    Sabotage("S29", "one-sided McNemar", "evaluation/statistics.py",
+             "only_a + only_b, 0.5).pvalue", 'only_a + only_b, 0.5, alternative="greater").pvalue', STATISTICS),
+    Sabotage("S33", "a changed checkpoint goes unnoticed", "jobs/chunks.py",
+             'if checkpoint.identity(Path(job.run)) != job.inputs["run"]:', "if False:", f"{CELL} -k changed"),
+    Sabotage("S36", "median over failures too", "jobs/cell.py",
+             "steps = [record.steps_to_success for record in records if record.steps_to_success is not None]",
+             "steps = [record.steps_taken for record in records]", f"{CELL} -k median"),
+    # --- other people's files
+    Sabotage("S17", "pickles are loaded", "interop/weights/pt_child.py",
+             "weights_only=True", "weights_only=False", "tests/promises/test_pt_files_are_read_apart.py"),
+]  # fmt: skip
