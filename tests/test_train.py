@@ -168,7 +168,7 @@ BAD_OPTIONS = {
     "modes": [{"modes": -1}],
     "lambda": [{"lambda_": -0.1}, {"lambda_": math.nan}],
     "learning-rate": [{"learning_rate": 0.0}, {"learning_rate": math.nan}],
-    "channels": [{"channels": (16, 0)}, {"channels": (16, 32), "preset": "paper"}],
+    "channels": [{"channels": (16, 0)}, {"channels": (16, 32), "preset": "full-size"}],
 }
 
 

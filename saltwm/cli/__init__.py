@@ -9,58 +9,62 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Union
 
 import tyro
 
-from saltwm.cli.acting import Anatomy, Decode, Diagnose, Report
 from saltwm.cli.bench import Bench
 from saltwm.cli.exploring import Explore
 from saltwm.cli.printing import say, say_error
-from saltwm.cli.results import Results
-from saltwm.cli.shipping import Card, Demo, Ship
-from saltwm.cli.story import Doctor, Reproduce
+from saltwm.cli.story import Reproduce
 from saltwm.cli.telling import advice, perform
-from saltwm.cli.weights import Export, ImportWeights
-from saltwm.ground.errors import SaltError, Stopped
+from saltwm.ground.checks import one_of
+from saltwm.ground.errors import SaltError, Stopped, UsageError
 from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data
+from saltwm.jobs.doctor import Doctor
 from saltwm.jobs.environment import Env
 from saltwm.jobs.evaluate import Evaluate, Play
+from saltwm.jobs.measures import Decode, Diagnose
+from saltwm.jobs.pages import Anatomy, Report, Results
 from saltwm.jobs.prior import Prior
 from saltwm.jobs.score import Score
+from saltwm.jobs.shipping import Card, Demo, Ship
 from saltwm.jobs.suite import Suite
 from saltwm.jobs.train import Info, Train, Watch
+from saltwm.jobs.weights import Export, ImportWeights
 
-Verb = (
-    Annotated[Collect, tyro.conf.subcommand("collect")]
-    | Annotated[Env, tyro.conf.subcommand("env")]
-    | Annotated[Data, tyro.conf.subcommand("data")]
-    | Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Prior, tyro.conf.subcommand("prior")]
-    | Annotated[Watch, tyro.conf.subcommand("watch")]
-    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
-    | Annotated[Suite, tyro.conf.subcommand("suite")]
-    | Annotated[Play, tyro.conf.subcommand("play")]
-    | Annotated[Anatomy, tyro.conf.subcommand("anatomy")]
-    | Annotated[Diagnose, tyro.conf.subcommand("diagnose")]
-    | Annotated[Decode, tyro.conf.subcommand("decode")]
-    | Annotated[Score, tyro.conf.subcommand("score")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Results, tyro.conf.subcommand("results")]
-    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
-    | Annotated[Demo, tyro.conf.subcommand("demo")]
-    | Annotated[Explore, tyro.conf.subcommand("explore")]
-    | Annotated[Ship, tyro.conf.subcommand("ship")]
-    | Annotated[Card, tyro.conf.subcommand("card")]
-    | Annotated[Info, tyro.conf.subcommand("info")]
-    | Annotated[ImportWeights, tyro.conf.subcommand("import-weights")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Again, tyro.conf.subcommand("again")]
-    | Annotated[Doctor, tyro.conf.subcommand("doctor")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
+JOBS: tuple[Any, ...] = (
+    Collect,
+    Env,
+    Data,
+    Train,
+    Prior,
+    Watch,
+    Evaluate,
+    Suite,
+    Play,
+    Anatomy,
+    Diagnose,
+    Decode,
+    Score,
+    Report,
+    Results,
+    Reproduce,
+    Demo,
+    Explore,
+    Ship,
+    Card,
+    Info,
+    ImportWeights,
+    Export,
+    Again,
+    Doctor,
+    Bench,
 )
+"""Every verb, in the order of a model's life."""
+VERBS = {job.VERB: job for job in JOBS}
 
 DESCRIPTION = (
     "Learn state-affine latent dynamics from pixels, plan with them, and measure both honestly. "
@@ -94,7 +98,12 @@ def main(arguments: list[str] | None = None) -> None:
 def parse(arguments: list[str] | None = None) -> Any:
     """The verb that the words stand for, not yet run."""
     words = in_todays_words(sys.argv[1:] if arguments is None else arguments)
-    return tyro.cli(Verb, prog="saltwm", description=DESCRIPTION, args=words, config=READING)
+    if not words:
+        raise UsageError("name a verb: saltwm demo shows what shipped models do, saltwm --help lists all verbs")
+    if not words[0].startswith("-"):
+        one_of("verb", words[0], VERBS)
+    verb: Any = Union[tuple(Annotated[job, tyro.conf.subcommand(name)] for name, job in VERBS.items())]  # noqa: UP007
+    return tyro.cli(verb, prog="saltwm", description=DESCRIPTION, args=words, config=READING)
 
 
 def with_own_environments(words: list[str]) -> list[str]:
@@ -111,6 +120,7 @@ _OLD_VARIANT = {"--variant len-1": "", "--variant len": "--last-start"}
 OLD_WORDS = {
     "collect": {"--variant paper": "--physics benchmark", "--variant": "--physics"},
     "train": {"--preset paper": "--preset full-size", "--no-spectral": "--free-a0"},
+    "decode": {"--decoder paper": "--decoder attention"},
     "evaluate": _OLD_VARIANT,
     "play": _OLD_VARIANT,
 }

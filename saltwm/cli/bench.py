@@ -12,6 +12,7 @@ import tyro
 from saltwm.cli.printing import Maybe, say
 from saltwm.disk import durable
 from saltwm.ground.checks import one_of
+from saltwm.jobs.job import Job
 from saltwm.model.traits import TRANSITIONS
 
 if TYPE_CHECKING:
@@ -61,8 +62,10 @@ BENCHES: "dict[str, Callable[[bool], list[Figure]]]" = {
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Job):
     """Measure speed; what is wanted of a figure is a ratio within this run, so it holds on any machine."""
+
+    VERB = "bench"
 
     job: tyro.conf.Positional[str] = "all"
     """plan, train, collect, load, explore, or all of them."""
@@ -73,7 +76,7 @@ class Bench:
     json: bool = False
     """Print the figures as JSON."""
 
-    def run(self) -> None:
+    def do(self) -> None:
         """Measure and print."""
         one_of("benchmark", self.job, [*BENCHES, "all"])
         if self.out is not None:

@@ -11,6 +11,8 @@ from saltwm.cli.printing import Switch, say
 class Explore:
     """See what a world model thinks, live in a browser: act, imagine, browse episodes, map latents, look at data."""
 
+    VERB = "explore"
+
     given: tyro.conf.Positional[tuple[str, ...]] = ()
     """Checkpoints, results or datasets, or folders of them, or the name of an environment; the shipped ones if none."""
     host: str = "127.0.0.1"
@@ -22,7 +24,7 @@ class Explore:
     i_know: bool = False
     """Listen beyond this machine all the same."""
 
-    def run(self) -> None:
+    def do(self) -> None:
         """Serve until Ctrl-C."""
         from saltwm.jobs.explore import Explore as Job
         from saltwm.jobs.explore import explore

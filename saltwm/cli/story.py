@@ -2,18 +2,13 @@
 
 import contextlib
 import dataclasses
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
-
-from saltwm.cli.acting import Anatomy, Decode, Diagnose, Report
-from saltwm.cli.printing import announce, next_command, print_results, say, spell
-from saltwm.cli.results import Results
+from saltwm.cli.printing import announce, next_command, print_results, spell
 from saltwm.cli.telling import perform
 from saltwm.disk import durable
 from saltwm.disk.records import Stage, read_stages
@@ -21,6 +16,9 @@ from saltwm.ground.checks import at_least
 from saltwm.ground.config import ModelName
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.collect import Collect
+from saltwm.jobs.job import Aside, Job, Positional
+from saltwm.jobs.measures import Decode, Diagnose
+from saltwm.jobs.pages import Anatomy, Report, Results
 from saltwm.jobs.suite import DEFAULT_PROTOCOLS, DEFAULT_SEEDS, Suite
 from saltwm.jobs.train import Train
 
@@ -29,19 +27,21 @@ PICTURES = 3
 
 
 @dataclass(frozen=True)
-class Reproduce:
+class Reproduce(Job):
     """Collect, train, evaluate, diagnose and report an environment, or all, from nothing; goes on where it stopped."""
 
-    environment: tyro.conf.Positional[str]
+    VERB = "reproduce"
+
+    environment: Positional[str]
     """two-room, push-t, reacher, cube or cube-double; or all of the preset, one after another."""
-    out: Path
+    out: Aside[Path]
     """Directory for everything: data, runs, results and report; for all, data and runs stand in a folder for each."""
     preset: Literal["cpu", "quick"] = "cpu"
     """quick: SALT and random in minutes; cpu: SALT, LeWM and random."""
-    workers: int = 2
+    workers: Aside[int] = 2
     """Processes for collecting and evaluating."""
 
-    def run(self) -> None:
+    def do(self) -> None:
         """The verbs one after another; each can be run by hand as printed."""
         at_least("workers", self.workers)
         for environment in self.environments():
@@ -153,26 +153,3 @@ def timed(results: Path, environment: str, command: str) -> Iterator[None]:
     finally:
         seconds = stage.seconds + time.perf_counter() - started
         write(Stage(environment, command, seconds, stage.sessions + 1, finished))
-
-
-@dataclass(frozen=True)
-class Doctor:
-    """Check the machine: versions, threads, devices, renderers; what is missing and how to get it."""
-
-    json: bool = False
-    """Print as JSON."""
-
-    def run(self) -> None:
-        """Print the findings."""
-        from saltwm.jobs.doctor import examine
-
-        findings = examine()
-        if self.json:
-            print(json.dumps([dataclasses.asdict(finding) for finding in findings]))
-            return
-        from rich.table import Table
-
-        table = Table("what", "found", "what to do", box=None, header_style="bold")
-        for finding in findings:
-            table.add_row(finding.what, finding.found, finding.remedy)
-        say(table)

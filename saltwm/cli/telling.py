@@ -10,21 +10,31 @@ from typing import TYPE_CHECKING, Any
 from saltwm.cli.printing import RESULTS, announce, next_command, readable, results_table, say, show
 from saltwm.ground.config import ProtocolName
 from saltwm.ground.errors import SaltError
+from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data, DataExport, DataImport, DataPreview, DataStats, DataVerify
+from saltwm.jobs.doctor import Doctor, Finding
 from saltwm.jobs.environment import Env, EnvCheck, EnvList
 from saltwm.jobs.evaluate import Evaluate, Play, Played
 from saltwm.jobs.job import Job, command_line, spell
+from saltwm.jobs.measures import Decode, Diagnose
+from saltwm.jobs.pages import Anatomy, Dissected, Report, Results
 from saltwm.jobs.prior import Prior
 from saltwm.jobs.score import Score
+from saltwm.jobs.shipping import Card, Demo, Shelf, Ship, Shipped, Shown
 from saltwm.jobs.suite import Suite
-from saltwm.jobs.train import Info, Train, Watch
+from saltwm.jobs.train import Info, Train
+from saltwm.jobs.weights import Export, ImportWeights
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
     from saltwm.disk.records import Evaluation
     from saltwm.envs.check import Checked
+    from saltwm.interop.weights.public import Imported
+    from saltwm.jobs.decode import Decoded
+    from saltwm.jobs.demo import Demo as Demonstrated
+    from saltwm.jobs.diagnose import Diagnosed
     from saltwm.jobs.inspection import DatasetStats
     from saltwm.jobs.prior_learner import PriorResult
     from saltwm.jobs.score import OfflineScore
@@ -49,11 +59,8 @@ def perform(job: Any) -> None:
     elif isinstance(job, Again):
         announce(spell(job.job()))
         perform(job.job())
-    elif isinstance(job, Job):
-        result = job.do()
-        _print(tell(job, result), getattr(job, "json", False))
     else:
-        job.run()
+        _print(tell(job, job.do()), getattr(job, "json", False))
 
 
 def _print(result: Told | None, as_json: bool) -> None:
@@ -89,8 +96,8 @@ def advice(error: SaltError) -> str:
 
 @functools.singledispatch
 def tell(job: Job, result: Any) -> Told | None:
-    """What is printed of a job's result; without a function of its own, the fields of the result."""
-    return Told(dataclasses.asdict(result))
+    """What is printed of a job's result; without a function of its own, the fields of the result, if there is one."""
+    return None if result is None else Told(dataclasses.asdict(result))
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -185,11 +192,6 @@ def _described(job: Info, card: dict[str, Any]) -> Told:
     return Told(card)
 
 
-@tell.register(Watch)
-def _watched(job: Watch, result: None) -> None:
-    return None
-
-
 @tell.register(Prior)
 def _learnt(job: Prior, found: "PriorResult") -> Told:
     figures = found.held_out
@@ -209,9 +211,9 @@ def _learnt(job: Prior, found: "PriorResult") -> Told:
 @tell.register(Evaluate)
 def _evaluated(job: Evaluate, evaluation: "Evaluation") -> Told:
     if job.run == "random" or job.data is None:
-        then = command_line("saltwm", "report", job.out, "--out", "report")
+        then = spell(Report(job.out))
     else:
-        then = command_line("saltwm", "diagnose", job.run, "--data", job.data, "--out", job.out)
+        then = spell(Diagnose(Path(job.run), job.data, job.out))
     return Told(results_table(job.out), then, dataclasses.asdict(evaluation))
 
 
@@ -222,7 +224,7 @@ def _evaluated_all(job: Suite, evaluations: "list[Evaluation]") -> Told:
 
     cells = read_cells(job.out)
     plain = {"rows": json_rows(cells), "means": json_means(cells, read_plan(job.out))}
-    return Told(results_table(job.out), command_line("saltwm", "report", job.out, "--out", "report"), plain)
+    return Told(results_table(job.out), spell(Report(job.out)), plain)
 
 
 @tell.register(Play)
@@ -283,3 +285,152 @@ def _checked(job: EnvCheck, found: "Checked") -> Told:
 @tell.register(EnvList)
 def _listed(job: EnvList, found: dict[str, str]) -> Told:
     return Told(found, "saltwm env check my_module:MyEnv")
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+
+@tell.register(Diagnose)
+def _diagnosed(job: Diagnose, found: "Diagnosed") -> Told:
+    from saltwm.report.tables import probe_scores
+
+    diagnosis, probes = found.diagnosis, found.probes
+    words = {
+        "records": str(found.folder),
+        "one-step error (share of the latents' spread)": round(diagnosis.one_step_error, 4),
+        f"rollout error after {len(diagnosis.rollout_error)} steps": round(diagnosis.rollout_error[-1], 4),
+        "growth of the propagation norm": round(diagnosis.propagation_norm[-1] / diagnosis.propagation_norm[0], 2),
+        "largest rho_H": f"{max(diagnosis.rho):.1e}",
+        "Jacobian varies with the state by": f"{probes.jacobian_spread:.1e}",
+        "effective rank": round(diagnosis.effective_rank, 1),
+        "state read linearly from z (R2)": {probe.field: probe_scores(probe) for probe in probes.fields},
+        "rank correlation of cost and true distance": probes.cost_order,
+    }
+    plain = {"diagnosis": to_plain(diagnosis), "probes": to_plain(probes), "training": to_plain(found.training)}
+    return Told(words, spell(Report(job.out)), plain)
+
+
+@tell.register(Decode)
+def _decoded(job: Decode, found: "Decoded") -> Told:
+    record = found.record
+    first, last = record.times[record.context], record.times[-1]
+    words = {
+        "picture": str(found.picture),
+        "decoder": f"{record.decoder}, {record.steps} steps on {record.frames} frames",
+        f"pixel error on {record.stretches} held-out stretches": "mean squared, pixels in 0 .. 1",
+        "  of the mean picture": sum(record.mean_mse) / len(record.mean_mse),
+        "  of decoded true frames": sum(record.true_mse) / len(record.true_mse),
+        f"  of decoded predictions, t = {first} and {last}": (record.predicted_mse[0], record.predicted_mse[-1]),
+        "decoder draws better than the mean picture": record.tells_frames_apart,
+    }
+    return Told(words, spell(Report(job.out)), to_plain(record))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@tell.register(Report)
+def _reported(job: Report, page: Path) -> Told:
+    return Told({"report": str(page)}, f"open {page} in a browser")
+
+
+@tell.register(Results)
+def _documented(job: Results, files: list[Path]) -> Told:
+    return Told({"up to date" if job.check else "written": [str(file) for file in files]})
+
+
+@tell.register(Anatomy)
+def _dissected(job: Anatomy, found: Dissected) -> Told:
+    from saltwm.report.anatomy import anatomy_table
+
+    plain = [dataclasses.asdict(pair) for pair in found.pairs]
+    return Told(anatomy_table(found.pairs), f"open {found.page} in a browser", plain)
+
+
+@tell.register(Doctor)
+def _examined(job: Doctor, findings: list[Finding]) -> Told:
+    from rich.table import Table
+
+    table = Table("what", "found", "what to do", box=None, header_style="bold")
+    for finding in findings:
+        table.add_row(finding.what, finding.found, finding.remedy)
+    return Told(table, plain=[dataclasses.asdict(finding) for finding in findings])
+
+
+# --- models for others -----------------------------------------------------------------------------------------------
+
+AGAIN = Path("work/again")
+"""Never the folder of the shipped records: there a finished evaluation is not done again."""
+
+
+@tell.register(Ship)
+def _shipped(job: Ship, made: Shipped) -> Told:
+    known = "known" if made.shipment.data else "not at hand; name the training dataset with --data"
+    words = {
+        "shipped": str(job.out),
+        "precision": made.shipment.precision,
+        "bytes": sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file()),
+        "card": str(made.card),
+        "recipe_of_the_data": known,
+    }
+    then = made.lacking or Evaluate(str(job.out), made.held_out, protocol="clean", out=AGAIN)
+    return Told(words, spell(then))
+
+
+@tell.register(Card)
+def _written(job: Card, card: Path) -> Told:
+    return Told({"card": str(card)}, spell(Info(job.checkpoint)))
+
+
+@tell.register(ImportWeights)
+def _imported_weights(job: ImportWeights, found: "Imported") -> Told:
+    words = {"run": str(job.out), "model": found.model, "tensors": f"{found.tensors} of {found.tensors}"}
+    return Told(words, spell(Evaluate(str(job.out), job.data, protocol="paper", out=RESULTS)))
+
+
+@tell.register(Export)
+def _exported_weights(job: Export, found: dict[str, Any]) -> Told:
+    return Told({"written": str(job.out), **found})
+
+
+@tell.register(Demo)
+def _demonstrated(job: Demo, found: Shelf | Shown) -> Told | None:
+    if isinstance(found, Shelf):
+        return _on_the_shelf(job, found)
+    for item, shown in found.shown:
+        words = dataclasses.asdict(shown) if job.json else _in_words(shown)
+        _print(Told(words, spell(Evaluate(str(item.checkpoint), item.data, protocol="clean", out=AGAIN))), job.json)
+    for environment in found.not_drawn:
+        say(f"{environment}: not shown, MuJoCo has no renderer here; saltwm doctor says what to do")
+    return None
+
+
+def _on_the_shelf(job: Demo, found: Shelf) -> Told:
+    from rich.table import Table
+
+    if not found.items:
+        then = "saltwm reproduce two-room --preset quick --out work/demo"
+        return Told(f"nothing is shipped under {found.directory}", then, found.facts)
+    table = Table("environment", "model", "parameters", "MB", "pictures", box=None, pad_edge=False)
+    table.add_column("checkpoint", overflow="fold")
+    for item, fact in zip(found.items, found.facts, strict=True):
+        parameters, size = f"{fact['parameters'] / 1e6:.2f} M", f"{fact['bytes'] / 1e6:.1f}"
+        pixels = f"{fact['image_size']} px"
+        table.add_row(item.environment, item.model, parameters, size, pixels, str(item.checkpoint))
+    return Told(table, spell(dataclasses.replace(job, environment=found.items[0].environment)), found.facts)
+
+
+def _in_words(shown: "Demonstrated") -> dict[str, Any]:
+    """A demonstration as a person reads it."""
+    verdict = "reached" if shown.reached else "not reached"
+    return {
+        shown.environment: f"{shown.model}, held-out task {shown.task}",
+        "goal": f"{verdict} after {shown.steps} of {shown.budget_steps} steps",
+        "distance": f"{shown.start_distance:.2f} success radii at the start, {shown.final_distance:.2f} at the end "
+        f"(1 is {shown.success_radius})",
+        "predicted cost": f"{shown.cost_before_search:.3g} before the search, {shown.cost_after_search:.3g} after it, "
+        f"{shown.cost_at_the_end:.3g} by the last plan",
+        "moving": shown.moving,
+        "strip": shown.strip,
+        "seconds": round(shown.seconds, 1),
+    }

@@ -196,6 +196,8 @@ class DataExport(Job):
 class Data:
     """Look at, check, import or export a dataset."""
 
+    VERB = "data"
+
     job: (
         Annotated[DataInfo, tyro.conf.subcommand("info")]
         | Annotated[DataVerify, tyro.conf.subcommand("verify")]

@@ -7,7 +7,10 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+
+from saltwm.jobs.job import AsJson, Job
 
 PACKAGES = (
     "saltwm",
@@ -46,6 +49,19 @@ class Finding:
     what: str
     found: str
     remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Doctor(Job):
+    """Check the machine: versions, threads, devices, renderers; what is missing and how to get it."""
+
+    VERB = "doctor"
+
+    json: AsJson = False
+
+    def do(self) -> list[Finding]:
+        """The findings."""
+        return examine()
 
 
 def examine() -> list[Finding]:
@@ -91,6 +107,12 @@ def _disk() -> Finding:
     return Finding(
         "free disk here", f"{free:.0f} GiB", "" if free > 5 else "free some space: a dataset needs up to 5 GiB"
     )
+
+
+@cache
+def has_renderer() -> bool:
+    """Whether MuJoCo can draw here."""
+    return any(not renderer(backend).remedy for backend in BACKENDS)
 
 
 def renderer(backend: str) -> Finding:

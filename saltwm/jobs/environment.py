@@ -62,4 +62,6 @@ class EnvList(Job):
 class Env:
     """List environments, or try one of your own."""
 
+    VERB = "env"
+
     job: Annotated[EnvCheck, tyro.conf.subcommand("check")] | Annotated[EnvList, tyro.conf.subcommand("list")]

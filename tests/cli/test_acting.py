@@ -67,7 +67,7 @@ def test_decode_draws_predictions_and_the_report_shows_them(dataset, run, tmp_pa
     main([*words, "--episodes", "1"])
     printed = capsys.readouterr().out
     assert "of decoded predictions, t = 15 and 45" in printed
-    assert f"next: saltwm report {tmp_path} --out report" in printed.replace("\n", " ").replace("  ", " ")
+    assert f"next: saltwm report {tmp_path}" in printed.replace("\n", " ").replace("  ", " ")
     main(["report", str(tmp_path), "--out", str(tmp_path / "page")])
     assert "Decoded open-loop predictions" in (tmp_path / "page" / "index.html").read_text()
 

@@ -64,7 +64,9 @@ class Step:
     name: str
     stopper: Path
 
-    def run(self) -> None:
+    VERB = "step"
+
+    def do(self) -> None:
         if self.name == "train" and self.stopper.exists():
             raise KeyboardInterrupt
 
@@ -78,10 +80,10 @@ def test_a_stopped_reproduction_goes_on_to_its_report(tmp_path, monkeypatch):
     monkeypatch.setattr(Reproduce, "verbs", lambda self, environment: iter(steps))
     reproduce = Reproduce("two-room", tmp_path, "quick")
     with pytest.raises(KeyboardInterrupt):
-        reproduce.run()
+        reproduce.do()
     assert [(s.sessions, s.finished) for s in read_stages(tmp_path / "results")] == [(1, True), (1, False)]
     stopper.unlink()
-    reproduce.run()
+    reproduce.do()
     assert [(s.sessions, s.finished) for s in read_stages(tmp_path / "results")] == [(1, True), (2, True)]
     assert "How long it took" in (tmp_path / "report" / "index.html").read_text()
     assert "How long it took" in (tmp_path / "results.md").read_text()
@@ -103,5 +105,5 @@ def test_a_step_s_time_is_that_of_its_sessions_until_it_is_done(tmp_path, monkey
 
 def test_a_reproduction_by_nobody_is_refused_with_nothing_written(tmp_path):
     with pytest.raises(UsageError, match="workers must be at least 1, found 0"):
-        Reproduce("two-room", tmp_path / "out", "quick", workers=0).run()
+        Reproduce("two-room", tmp_path / "out", "quick", workers=0).do()
     assert not (tmp_path / "out").exists()

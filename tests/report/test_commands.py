@@ -93,7 +93,8 @@ def test_what_only_python_can_say_is_no_command():
 def test_the_command_line_takes_every_command():
     import tyro
 
-    from saltwm.cli.acting import Evaluate, Suite
+    from saltwm.jobs.evaluate import Evaluate
+    from saltwm.jobs.suite import Suite
 
     cells = [cell(protocol="long", horizon=15), cell("random"), cell("salt-gauss-newton", planner=GAUSS_NEWTON)]
     cells.append(cell("mu-0.5", horizon=7, planner=GAUSS_NEWTON | {"mu": 0.5}))

@@ -1,36 +1,45 @@
-"""Verbs about shipped models: making one, describing it, and planning with it at once."""
+"""Jobs about shipped models: making one, describing it, and planning with it at once."""
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import tyro
-
-from saltwm.cli.printing import Maybe, command_line, next_command, say, show, spell
 from saltwm.ground.config import ModelName, WorldSpec
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import made
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, spell
 from saltwm.jobs.train import Train
 
 if TYPE_CHECKING:
     from saltwm.disk.records import Cell
     from saltwm.jobs.demo import Demo as Demonstrated
     from saltwm.jobs.shelf import Item
+    from saltwm.jobs.ship import Shipment
 
 SHIPPED = Path("checkpoints")
 """Where shipped models are by custom."""
 
 
+class Shipped(NamedTuple):
+    """A shipped checkpoint, its card, and what makes the held-out data that it still lacks."""
+
+    shipment: "Shipment"
+    card: Path
+    held_out: Path
+    lacking: Collect | None
+
+
 @dataclass(frozen=True)
-class Ship:
+class Ship(Job):
     """Make a small checkpoint of a finished run that others can plan with: weights alone, hashed, with a card."""
 
-    run_: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(name="run")]
+    VERB = "ship"
+
+    run: Positional[Path]
     """Run or checkpoint directory."""
-    out: Path
+    out: Aside[Path]
     """Where it goes, checkpoints/ENV-MODEL by custom; a shipped checkpoint there is replaced."""
     precision: Literal["half", "full"] = "half"
     """half: matrices in float16, widened when loaded; full: float32."""
@@ -40,144 +49,102 @@ class Ship:
     """Results directory whose evaluations of this run go on the card."""
     max_megabytes: float = 10.0
     """Largest size."""
-    json: bool = False
-    """Print the result as JSON."""
+    json: AsJson = False
 
-    def run(self) -> None:
-        """Ship, write the card, and print."""
+    def do(self) -> Shipped:
+        """Ship, and write the card."""
         from saltwm.disk.checkpoint import read_info
         from saltwm.jobs.ship import ship
 
         _require_evaluations(self.results)
-        shipment = ship(self.run_, self.out, self.precision, data=self.data, most_megabytes=self.max_megabytes)
+        shipment = ship(self.run, self.out, self.precision, data=self.data, most_megabytes=self.max_megabytes)
         card = _write_card(self.out, self.results)
-        summary = {
-            "shipped": str(self.out),
-            "precision": shipment.precision,
-            "bytes": sum(file.stat().st_size for file in self.out.rglob("*") if file.is_file()),
-            "card": str(card),
-            "recipe_of_the_data": "known" if shipment.data else "not at hand; name the training dataset with --data",
-        }
         world = read_info(self.out).world
         held_out = self.out.parent / f"{world.environment}-data"
         there = held_out.is_dir() or world.renderer == "imported"  # a benchmark's file cannot be collected
-        show(self.json, summary, _evaluation(self.out, held_out) if there else spell(_held_out(world, held_out)))
+        return Shipped(shipment, card, held_out, None if there else _held_out(world, held_out))
 
 
 @dataclass(frozen=True)
-class Card:
+class Card(Job):
     """Write a shipped checkpoint's README.md again, with the rates that its evaluations measured."""
 
-    checkpoint: tyro.conf.Positional[Path]
+    VERB = "card"
+
+    checkpoint: Positional[Path]
     """Shipped checkpoint."""
     results: Path = Path("results")
     """Results directory."""
-    json: bool = False
-    """Print the result as JSON."""
+    json: AsJson = False
 
-    def run(self) -> None:
-        """Write and print where."""
+    def do(self) -> Path:
+        """Write it."""
         _require_evaluations(self.results)
-        card = _write_card(self.checkpoint, self.results)
-        show(self.json, {"card": str(card)}, command_line("saltwm", "info", self.checkpoint))
+        return _write_card(self.checkpoint, self.results)
+
+
+class Shelf(NamedTuple):
+    """What is shipped, with the facts of each; nothing was planned."""
+
+    directory: Path
+    items: "list[Item]"
+    facts: list[dict[str, Any]]
+
+
+class Shown(NamedTuple):
+    """Models that planned, and environments that could not be drawn here."""
+
+    shown: "list[tuple[Item, Demonstrated]]"
+    not_drawn: list[str]
 
 
 @dataclass(frozen=True)
-class Demo:
+class Demo(Job):
     """Plan with a shipped model towards a goal that nobody trained on, and film it; without a name: what is shipped."""
 
-    environment: tyro.conf.Positional[str | None] = None
+    VERB = "demo"
+
+    environment: Positional[str | None] = None
     """two-room, push-t, reacher, cube or cube-double; or all."""
     model: ModelName = "salt"
     """salt: state-affine transition; lewm: transformer predictor."""
     task: int = 0
     """Number of the held-out task."""
-    out: Path = Path("work/shipped")
+    out: Aside[Path] = Path("work/shipped")
     """Where the pictures go."""
     checkpoints: Maybe[Path] = None
     """Directory of shipped models; the repository's by default."""
-    json: bool = False
-    """Print the result as JSON."""
+    json: AsJson = False
 
-    def run(self) -> None:
-        """Plan, act, film and print."""
+    def do(self) -> Shelf | Shown:
+        """Plan, act and film."""
+        from saltwm.disk.checkpoint import card
         from saltwm.jobs.shelf import HERE, shelf, take
 
         directory = self.checkpoints or _near(HERE)
-        if self.environment is None:
-            self._list(directory, shelf(directory))
-        elif self.environment == "all":
-            items = [item for item in shelf(directory) if item.model == self.model]
-            self._show_all(items) if items else self._list(directory, items)
-        else:
-            self._show(take(directory, self.environment, self.model))
+        if self.environment not in (None, "all"):
+            return self._show([take(directory, self.environment, self.model)])
+        items = shelf(directory)
+        mine = [item for item in items if item.model == self.model]
+        if self.environment == "all" and mine:
+            return self._show(
+                [item for item in mine if _can_draw(item)], [i.environment for i in mine if not _can_draw(i)]
+            )
+        return Shelf(directory, items, [card(item.checkpoint) for item in items])
 
-    def _list(self, directory: Path, items: "list[Item]") -> None:
-        from saltwm.disk.checkpoint import card
-
-        facts = [card(item.checkpoint) for item in items]
-        if self.json:
-            print(json.dumps(facts))
-            return
-        if not items:
-            say(f"nothing is shipped under {directory}")
-            next_command("saltwm reproduce two-room --preset quick --out work/demo")
-            return
-        from rich.table import Table
-
-        table = Table("environment", "model", "parameters", "MB", "pictures", box=None, pad_edge=False)
-        table.add_column("checkpoint", overflow="fold")
-        for item, fact in zip(items, facts, strict=True):
-            parameters, size = f"{fact['parameters'] / 1e6:.2f} M", f"{fact['bytes'] / 1e6:.1f}"
-            pixels = f"{fact['image_size']} px"
-            table.add_row(item.environment, item.model, parameters, size, pixels, str(item.checkpoint))
-        say(table)
-        next_command(spell(dataclasses.replace(self, environment=items[0].environment)))
-
-    def _show(self, item: "Item") -> None:
+    def _show(self, items: "list[Item]", not_drawn: list[str] | None = None) -> Shown:
         from saltwm.jobs.demo import demonstrate
 
-        shown = demonstrate(item, self.task, self.out / item.checkpoint.name)
-        result = dataclasses.asdict(shown) if self.json else _in_words(shown)
-        show(self.json, result, _evaluation(item.checkpoint, item.data))
-
-    def _show_all(self, items: "list[Item]") -> None:
-        """Each that can be drawn here; a machine without OpenGL still sees Two-Room and PushT."""
-        from saltwm.disk.checkpoint import read_info
-        from saltwm.jobs.doctor import BACKENDS, renderer
-
-        can_draw = None
-        for item in items:
-            if read_info(item.checkpoint).world.renderer != "numpy":
-                if can_draw is None:
-                    can_draw = any(not renderer(backend).remedy for backend in BACKENDS)
-                if not can_draw:
-                    say(f"{item.environment}: not shown, MuJoCo has no renderer here; saltwm doctor says what to do")
-                    continue
-            self._show(item)
+        shown = [(item, demonstrate(item, self.task, self.out / item.checkpoint.name)) for item in items]
+        return Shown(shown, not_drawn or [])
 
 
-def _in_words(shown: "Demonstrated") -> dict[str, Any]:
-    """A demonstration as a person reads it."""
-    verdict = "reached" if shown.reached else "not reached"
-    return {
-        shown.environment: f"{shown.model}, held-out task {shown.task}",
-        "goal": f"{verdict} after {shown.steps} of {shown.budget_steps} steps",
-        "distance": f"{shown.start_distance:.2f} success radii at the start, {shown.final_distance:.2f} at the end "
-        f"(1 is {shown.success_radius})",
-        "predicted cost": f"{shown.cost_before_search:.3g} before the search, {shown.cost_after_search:.3g} after it, "
-        f"{shown.cost_at_the_end:.3g} by the last plan",
-        "moving": shown.moving,
-        "strip": shown.strip,
-        "seconds": round(shown.seconds, 1),
-    }
+def _can_draw(item: "Item") -> bool:
+    """Whether its world can be drawn here; a machine without OpenGL still sees Two-Room and PushT."""
+    from saltwm.disk.checkpoint import read_info
+    from saltwm.jobs.doctor import has_renderer
 
-
-def _evaluation(checkpoint: Path, held_out: Path) -> str:
-    """What evaluates a shipped checkpoint on held-out data; in `results`, where it is done, nothing would happen."""
-    from saltwm.report.commands import AGAIN
-
-    return command_line("saltwm", "evaluate", checkpoint, "--data", held_out, "--protocol", "clean", "--out", AGAIN)
+    return read_info(item.checkpoint).world.renderer == "numpy" or has_renderer()
 
 
 def _held_out(world: WorldSpec, out: Path) -> Collect:

@@ -1,0 +1,95 @@
+"""Jobs that turn records into something to read: the report, the results document, the anatomy of failures."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from saltwm.disk import durable
+from saltwm.ground.checks import at_least
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional
+
+if TYPE_CHECKING:
+    from saltwm.disk.records import PairedAnatomy
+
+
+@dataclass(frozen=True)
+class Report(Job):
+    """Write one self-contained page from the records under a results directory."""
+
+    VERB = "report"
+
+    results: Positional[Path]
+    """Results directory."""
+    out: Aside[Path] = Path("report")
+    """Where index.html goes."""
+    json: AsJson = False
+
+    def do(self) -> Path:
+        """Build the page."""
+        from saltwm.report import build_report
+
+        return build_report(self.results, self.out)
+
+
+@dataclass(frozen=True)
+class Results(Job):
+    """Write docs/results.md and the README's table from the records under a results directory, or check them."""
+
+    VERB = "results"
+
+    results: Positional[Path]
+    """Results directory."""
+    out: Aside[Maybe[Path]] = None
+    """The document; docs/results.md by default, unless that was made from other records."""
+    readme: Aside[Maybe[Path]] = None
+    """File whose table, between two marker comments, is replaced too."""
+    check: bool = False
+    """Write nothing; fail if a file is not what the records give."""
+    json: AsJson = False
+
+    def do(self) -> list[Path]:
+        """The files that were written, or that are up to date."""
+        from saltwm.report.markdown import check_results, write_results
+
+        work = check_results if self.check else write_results
+        return list(work(self.results, self.out, self.readme))
+
+
+class Dissected(NamedTuple):
+    """Failures by kind, and the page that shows them."""
+
+    pairs: "list[PairedAnatomy]"
+    page: Path
+
+
+@dataclass(frozen=True)
+class Anatomy(Job):
+    """Take apart where two methods fail on the same tasks: by kind, paired, and a page for each failed episode."""
+
+    VERB = "anatomy"
+
+    results: Positional[Path]
+    """Results directory."""
+    a: Positional[str]
+    """A method (salt, lewm, ...) or the name of one evaluation."""
+    b: Positional[str]
+    """The other."""
+    out: Aside[Path] = Path("anatomy")
+    """Where index.html, the episodes' pages and their films go."""
+    pages: int = 40
+    """Failed episodes that get a page with pictures: of each environment those near the median ratio r."""
+    json: AsJson = False
+
+    def do(self) -> Dissected:
+        """Count, film what failed, and write the pages."""
+        from saltwm.disk.records import read_cells
+        from saltwm.evaluation.anatomy import examples, pair_up
+        from saltwm.jobs.failures import film_failures
+        from saltwm.report.anatomy import PICTURES, write_anatomy
+
+        at_least("pages", self.pages, 0)
+        durable.check_folder(self.out)
+        pairs = pair_up(self.results, self.a, self.b)
+        shown = examples(pairs, {cell.name: cell for cell in read_cells(self.results)}, self.pages)
+        film_failures(self.results, [one for chosen in shown for one in chosen], self.out / PICTURES)
+        return Dissected(pairs, write_anatomy(self.results, pairs, self.out, shown))
