@@ -96,7 +96,7 @@ def answer_mutated(running, count, seed):
 
 
 def test_a_running_explorer_answers_mutated_messages_and_stays_up(running):
-    answer_mutated(running, 250, seed=1)
+    answer_mutated(running, 150, seed=1)
 
 
 @pytest.mark.full
