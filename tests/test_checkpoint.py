@@ -197,7 +197,7 @@ def test_no_readable_checkpoint_is_an_error_and_no_checkpoint_a_hint(tmp_path):
     with pytest.raises(UsageError, match=r"not a training run or checkpoint \(no run.json\); .*(lost|young) is one"):
         saltwm.load(tmp_path)
     (tmp_path / "zarr.json").touch()
-    with pytest.raises(UsageError, match="a dataset, not a training run; see it with: saltwm data info"):
+    with pytest.raises(UsageError, match="a dataset, not a training run"):
         saltwm.load(tmp_path)
 
 

@@ -449,10 +449,10 @@ def test_curves_that_are_none_are_damage_with_their_line(run, tmp_path, file, te
 def test_watching_what_is_no_run_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="not a training run"):
         read_files(tmp_path)
-    with pytest.raises(UsageError, match=r"no training run is there; make one with: saltwm train DATASET --out .*new"):
+    with pytest.raises(UsageError, match="no training run is there"):
         read_files(tmp_path / "new")
     (tmp_path / "checkpoint.json").touch()
-    with pytest.raises(UsageError, match="a checkpoint, not a training run; see it with: saltwm info"):
+    with pytest.raises(UsageError, match="a checkpoint, not a training run"):
         read_files(tmp_path)
 
 

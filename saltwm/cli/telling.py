@@ -79,6 +79,9 @@ def _print(result: Told | None, as_json: bool) -> None:
 REMEDIES = {
     "collect": "make one with: saltwm collect ENV --episodes N --out {path}",
     "make a dataset": "saltwm collect and saltwm data import make one",
+    "train": "make one with: saltwm train DATASET --out {path}",
+    "look at the data": "see it with: saltwm data info {path}",
+    "look at the model": "see it with: saltwm info {path}",
     "go on": "the same command goes on",
     "own name": "or give this one a name of its own with --method NAME",
     "name your environment": "make a class of your own known with: saltwm --env my_module:MyEnv VERB ...",

@@ -72,11 +72,11 @@ class Stopped(SaltError):
 def not_a_run(path: Path) -> UsageError:
     """There is no run.json at `path`: what is there instead, and what to do about it."""
     if not path.exists():
-        return UsageError(f"{path}: no training run is there; make one with: saltwm train DATASET --out {path}")
+        return UsageError(f"{path}: no training run is there", remedy="train", path=path)
     if (path / "zarr.json").exists():
-        return UsageError(f"{path}: a dataset, not a training run; see it with: saltwm data info {path}")
+        return UsageError(f"{path}: a dataset, not a training run", remedy="look at the data", path=path)
     if (path / "checkpoint.json").exists():
-        return UsageError(f"{path}: a checkpoint, not a training run; see it with: saltwm info {path}")
+        return UsageError(f"{path}: a checkpoint, not a training run", remedy="look at the model", path=path)
     inside = sorted(child for name in ("run.json", "checkpoint.json") for child in path.glob(f"*/{name}"))
     hint = f"; {inside[0].parent} is one" if inside else ""
     return UsageError(f"{path}: not a training run or checkpoint (no run.json){hint}")

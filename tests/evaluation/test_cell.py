@@ -388,8 +388,9 @@ def test_a_checkpoint_of_another_world_is_refused(run, dataset, tmp_path):
 
 
 def test_a_missing_run_says_how_to_make_one(asked, tmp_path):
-    with pytest.raises(UsageError, match="saltwm train"):
+    with pytest.raises(UsageError, match="no training run is there") as error:
         asked(tmp_path / "nothing", tmp_path / "results").do()
+    assert "saltwm train DATASET --out" in advice(error.value)
 
 
 @pytest.mark.parametrize(("protocol", "bounded"), [("clean", True), ("paper", False)])

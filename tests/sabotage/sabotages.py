@@ -17,7 +17,11 @@ class Sabotage(NamedTuple):
 LIES, LINKS = "tests/promises/test_disk_that_lies.py", "tests/promises/test_links_lead_nowhere.py"
 SIZES, TERMINAL = "tests/promises/test_sizes_are_not_believed.py", "tests/promises/test_terminal_is_safe.py"
 DURABLE, PINS = "tests/test_durable.py", "tests/test_pins.py"
-TASKS, ROLLOUT, CELL = "tests/evaluation/test_tasks.py", "tests/evaluation/test_rollout.py", "tests/evaluation/test_cell.py"
+TASKS, ROLLOUT, CELL = (
+    "tests/evaluation/test_tasks.py",
+    "tests/evaluation/test_rollout.py",
+    "tests/evaluation/test_cell.py",
+)
 WINDOWS, OBJECTIVE, STATISTICS = "tests/data/test_windows.py", "tests/test_objective.py", "tests/test_statistics.py"
 
 SABOTAGES = [
