@@ -30,7 +30,9 @@ from saltwm.report.posterior import PlanPicture, draw_plan
 DRAWS = 40
 
 
-def picture_plan(run: Path, task_set: Path, task: int, out: Path, config: MapConfig | None = None) -> PlanPicture:
+def picture_plan(
+    run: Path | str, task_set: Path | str, task: int, out: Path | str, config: MapConfig | None = None
+) -> PlanPicture:
     """Plan the first blocks of a frozen task, carry them out, and write the picture of both to `out` (SVG)."""
     tasks = read_frozen(Path(task_set))
     if not 0 <= task < len(tasks.tasks):

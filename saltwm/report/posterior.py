@@ -77,7 +77,7 @@ def _draw_actions(axes: Axes, picture: PlanPicture) -> None:
     axes.set_yticks([-number * apart for number in range(shown)], [f"action {number}" for number in range(shown)])
     axes.set_title("What the data expect, and what is planned")
     axes.set_xlabel("environment step")
-    axes.legend(loc="upper right")
+    axes.legend(loc="center right")
 
 
 def _draw_distances(axes: Axes, picture: PlanPicture) -> None:
@@ -91,4 +91,4 @@ def _draw_distances(axes: Axes, picture: PlanPicture) -> None:
     axes.set_title("Where it leads")
     axes.set_xlabel("action block")
     axes.set_ylabel("|z - z_g|² per dimension")
-    axes.legend(loc="upper right")
+    axes.legend(loc="lower left")
