@@ -92,7 +92,7 @@ class Recipe:
 _QUESTIONS = (
     Questions(("paper",), 50, seeds=(1, 2, 3)),  # App. B.5
     Questions(("clean",), 100),
-    # App. E.1, which has 50 tasks; so many plans of LeWM take this machine hours for each environment.
+    # App. E.1 follows App. B.5, three seeds of 50 tasks; that many plans of LeWM would take this machine days.
     Questions(("long",), 12, horizons=(10, 15, 20)),
 )
 

@@ -106,10 +106,10 @@ def _planner_options(planner: dict[str, Any]) -> list[object] | None:
         return []
     kind = planner["kind"]
     default = _default_planner(kind)
-    changed = {name for name in {*planner, *default} if planner.get(name) != default.get(name)}
-    if not changed <= {"mu"}:
+    if planner.keys() != default.keys():
         return None
-    return [*([] if kind == "cem" else ["--planner", kind]), *(["--mu", planner["mu"]] if changed else [])]
+    changed = [f"{name}={value}" for name, value in planner.items() if value != default[name]]
+    return [] if kind == "cem" and not changed else ["--planner", ",".join([kind, *changed])]
 
 
 def _is_of_a_suite(results: Path, cell: Cell) -> bool:

@@ -283,7 +283,7 @@ def _section(findings: Findings, built: _Built, all_rows: Sequence[SuccessRow], 
     drawn = [(series[run.name], run) for run in runs]
     diagnoses = [(line, run.diagnosis) for line, run in drawn if run.diagnosis]
     title, anchor = tables.environment_name(name), f"environment-{number}"
-    parts = [
+    parts: list[tuple[str, dict[str, Any]]] = [
         ("Planned episodes", {"galleries": tuple(_galleries(findings, rows)), "note": _EPISODES_NOTE}),
         ("Search and variants", {"tables": _of(built.search, title)}),
         ("Failures", {"tables": _of(built.failures, title), "figures": tuple(_anatomy(findings, name))}),
@@ -299,10 +299,7 @@ def _section(findings: Findings, built: _Built, all_rows: Sequence[SuccessRow], 
         anchor=anchor,
         words=tuple(in_words(findings, name)) if rows else (),
         success=_of(built.success, title),
-        parts=tuple(
-            Part(heading, f"{anchor}-{i}", **fields)  # type: ignore[arg-type]
-            for i, (heading, fields) in enumerate(there)
-        ),
+        parts=tuple(Part(heading, f"{anchor}-{i}", **fields) for i, (heading, fields) in enumerate(there)),
     )
 
 

@@ -325,8 +325,8 @@ def success_table(
 def _rows_table(rows: Sequence[SuccessRow], *, seeds: bool) -> Table:
     trained = len({row.training_seed for row in rows} - {None}) > 1
     more = [*(["seed"] if seeds else []), *(["training"] if trained else [])]
-    lines = [
-        [
+    lines = tuple(
+        (
             TableCell(row.label, mark=row.method),
             *([str(row.seed)] if seeds else []),
             *([NONE if row.training_seed is None else str(row.training_seed)] if trained else []),
@@ -334,11 +334,11 @@ def _rows_table(rows: Sequence[SuccessRow], *, seeds: bool) -> Table:
             f"{row.percent:.1f}",
             f"{row.low:.1f} to {row.high:.1f}",
             NONE if row.median_steps_to_success is None else f"{row.median_steps_to_success:g}",
-        ]
+        )
         for row in rows
-    ]
+    )
     header = ("method", *more, "reached", "percent", "95 % interval", "median steps")
-    return Table("", header, tuple(map(tuple, lines)))
+    return Table("", header, lines)
 
 
 def mean_sentence(mean: SeedMean) -> str:

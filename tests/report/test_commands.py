@@ -63,9 +63,9 @@ def test_another_planner_has_a_suite_of_its_own():
     [
         (
             {"method": "mu-0.5", "planner": GAUSS_NEWTON | {"mu": 0.5}},
-            "--planner gauss-newton --mu 0.5 --method mu-0.5",
+            "--planner gauss-newton,mu=0.5 --method mu-0.5",
         ),
-        ({"method": "salt-gauss-newton", "planner": GAUSS_NEWTON | {"mu": 2}}, "--planner gauss-newton --mu 2"),
+        ({"method": "salt-gauss-newton", "planner": GAUSS_NEWTON | {"mu": 2}}, "--planner gauss-newton,mu=2"),
         ({"method": "my-salt", "horizon": 7}, "--horizon 7 --method my-salt"),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_longer_history_is_read_from_the_job(tmp_path):
 
 
 def test_what_only_python_can_say_is_no_command():
-    lines = commands(cell(planner=CEM | {"candidates": 7}), cell("mine", run=None, planner={}))
+    lines = commands(cell(planner={"kind": "theirs"}), cell("mine", run=None, planner={}))
     assert [line.split(":")[0] for line in lines] == ["# x-salt-clean-seed1-h5", "# x-mine-clean-seed1-h5"]
 
 
