@@ -52,13 +52,20 @@ def test_the_python_of_the_data_page_reads_a_dataset(dataset, tmp_path, monkeypa
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "two-room").symlink_to(dataset.path)
     monkeypatch.chdir(tmp_path)
-    with_zarr, with_saltwm = python_blocks("data.md")
+    with_zarr, with_saltwm, _ = python_blocks("data.md")
     names: dict[str, Any] = {}
     exec(with_zarr, names)
     exec(with_saltwm, names)
     frame = names["dataset"].read_frames([0], [0])[0]
     np.testing.assert_array_equal(names["group"]["part-00000/frames"][0], frame)
     assert names["group"].attrs["recipe"]["world"]["environment"] == "two-room"
+
+
+def test_the_python_of_the_data_page_writes_recordings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(python_blocks("data.md")[2], names)
+    assert len(names["recorded"]) == 12
 
 
 def test_the_python_of_the_training_page_trains(tmp_path, monkeypatch):
@@ -84,7 +91,7 @@ def test_every_python_block_of_the_documents_is_run_by_a_test():
     found = {path.name: path.read_text().count("```python") for path in DOCUMENTS}
     assert {name: count for name, count in found.items() if count} == {
         "README.md": 1,
-        "data.md": 2,
+        "data.md": 3,
         "environments.md": 3,
         "evaluation.md": 3,
         "training.md": 1,

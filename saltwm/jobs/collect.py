@@ -67,7 +67,7 @@ class Collect(Job):
         with durable.only_writer(self.out, "collect"):
             parts.start(self.out, recipe)
             if not (self.out / ROOT_FILE).exists():
-                _collect_missing(self, recipe)
+                _collect_missing(self.out, recipe, self.workers, spell(self))
                 parts.finish(self.out, recipe)
         return Dataset.open(self.out)
 
@@ -166,21 +166,20 @@ def collect_episode(env: "PlanningEnv", recipe: "Recipe", index: int) -> "Episod
     return Episode(frames, np.stack(actions), every_state)
 
 
-def _collect_missing(job: Collect, recipe: "Recipe") -> None:
+def _collect_missing(path: Path, recipe: "Recipe", workers: int, command: str = "the same command") -> None:
     """Hand the missing parts to worker processes, one at a time each, until all are written."""
     from saltwm.disk import dataset_writer as parts
     from saltwm.ground.progress import progress
     from saltwm.processes.pool import Workers
     from saltwm.processes.stopping import stop_signal
 
-    path = job.out
     todo = parts.missing_parts(path, recipe)[::-1]
     done = recipe.episodes - sum(len(recipe.part_episodes(part)) for part in todo)
     with (
         stop_signal() as stopped_by,
         progress(f"collect {recipe.world.environment}", recipe.episodes, done) as advance,
         _leftovers_removed(path),
-        Workers(job.workers, _part_writer, path, recipe) as pool,
+        Workers(workers, _part_writer, path, recipe) as pool,
     ):
         while todo or pool.busy:
             while todo and pool.free:
@@ -191,7 +190,7 @@ def _collect_missing(job: Collect, recipe: "Recipe") -> None:
                 elif event.kind == "lost":
                     raise SaltError(f"{path}: a worker process {event.why}; what is complete is kept", remedy="go on")
             if stopped_by():
-                message = f"{path}: stopped; what is complete is kept. Go on with: {spell(job)}"
+                message = f"{path}: stopped; what is complete is kept. Go on with: {command}"
                 raise Stopped(message, stopped_by())
 
 

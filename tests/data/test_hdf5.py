@@ -395,8 +395,12 @@ def test_other_files_and_environments_are_usage_errors(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(UsageError, match=r"expected a file ending in \.h5"):
         import_hdf5(tmp_path / "notes.txt", "two-room", tmp_path / "data")
-    with pytest.raises(UsageError, match="no file for it"):
-        import_hdf5(tmp_path / "notes.txt", "cube-double", tmp_path / "data")
+    with h5py.File(tmp_path / "double.h5", "w") as file:
+        file["pixels"], file["action"] = np.zeros((3, 8, 8, 3), np.uint8), np.zeros((3, 5), np.float32)
+        file["ep_len"], file["ep_offset"] = np.array([3]), np.array([0])
+    with pytest.raises(DamagedError, match=r"has no column 'saltwm_state'.*for cube-double no other column is known"):
+        import_hdf5(tmp_path / "double.h5", "cube-double", tmp_path / "data")
+    assert not (tmp_path / "data").exists()
     with pytest.raises(UsageError, match="did you mean 'two-room'"):
         import_hdf5(tmp_path / "notes.txt", "two-rom", tmp_path / "data")
 
