@@ -18,8 +18,7 @@ from saltwm.explore.desk import Desk
 from saltwm.explore.folders import Place, find_places
 from saltwm.explore.messages import Answer, unpack
 from saltwm.explore.worker import answer
-from saltwm.jobs.explore import Explore as Job
-from saltwm.jobs.explore import bound, configured, folders_of
+from saltwm.jobs.explore import Explore, bound, configured, folders_of
 
 MOST_OVERHEAD = 1.5
 
@@ -83,7 +82,7 @@ def asking(places: list[Place]) -> Iterator[Callable[[str, dict[str, Any]], Answ
 
     from saltwm.explore.server import Explorer
 
-    with bound(Job()) as listening:
+    with bound(Explore()) as listening:
         explorer = Explorer(places, port=listening.getsockname()[1])
         server = uvicorn.Server(configured(explorer))
         serving = threading.Thread(target=partial(asyncio.run, server.serve(sockets=[listening])))

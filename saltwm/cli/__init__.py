@@ -14,7 +14,6 @@ from typing import Annotated, Any, Union
 import tyro
 
 from saltwm.cli.bench import Bench
-from saltwm.cli.exploring import Explore
 from saltwm.cli.printing import say, say_error
 from saltwm.cli.story import Reproduce
 from saltwm.cli.telling import advice, perform
@@ -26,6 +25,7 @@ from saltwm.jobs.data import Data
 from saltwm.jobs.doctor import Doctor
 from saltwm.jobs.environment import Env
 from saltwm.jobs.evaluate import Evaluate, Play
+from saltwm.jobs.explore import Explore
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.pages import Anatomy, Report, Results
 from saltwm.jobs.prior import Prior

@@ -4,14 +4,16 @@ import contextlib
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from saltwm.envs import ENVIRONMENTS
+import tyro
+
 from saltwm.ground.errors import Stopped, UsageError
 from saltwm.ground.extras import EXTRAS, require
+from saltwm.jobs.job import Job, Positional
 
 if TYPE_CHECKING:
     import uvicorn
@@ -24,21 +26,28 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
-class Explore:
-    """What to show, and where."""
+class Explore(Job):
+    """See what a world model thinks, live in a browser: act, imagine, browse episodes, map latents, look at data."""
 
-    given: tuple[str, ...] = ()
-    """Folders, or names of environments; what is shipped if there are none."""
+    VERB = "explore"
+
+    given: Positional[tuple[str, ...]] = ()
+    """Checkpoints, results or datasets, or folders of them, or the name of an environment; the shipped ones if none."""
     host: str = "127.0.0.1"
+    """Address to listen at; any but this machine's own needs --i-know."""
     port: int = 0
-    """0 takes a free one."""
-    browser: bool = True
-    """Whether to open one."""
-    beyond_loopback: bool = False
-    """Whether another host than this machine's own is really meant."""
+    """Port; a free one by default."""
+    browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
+    """Open no browser; the address is printed."""
+    i_know: bool = False
+    """Listen beyond this machine all the same."""
+
+    def run(self) -> None:
+        """Serve until Ctrl-C."""
+        explore(self)
 
 
-def explore(job: Explore, say: Callable[[str], None] = print) -> None:
+def explore(job: Explore) -> None:
     """Serve the page until Ctrl-C; nothing stays behind."""
     _require_loopback(job)
     for module in EXTRAS["explore"]:
@@ -48,6 +57,7 @@ def explore(job: Explore, say: Callable[[str], None] = print) -> None:
     from saltwm.explore.folders import find_places
     from saltwm.explore.server import Explorer
 
+    say = partial(print, flush=True)  # who reads the address through a pipe needs it now
     places = find_places(folders_of(job.given))
     with bound(job) as listening:
         explorer = Explorer(places, port=listening.getsockname()[1], host=job.host)
@@ -84,6 +94,8 @@ def configured(explorer: "Explorer") -> "uvicorn.Config":
 
 def folders_of(given: tuple[str, ...]) -> list[Path]:
     """The folders that words stand for: paths, environments of the shelf, or all that is shipped."""
+    from saltwm.envs import ENVIRONMENTS
+
     if not given:
         return _shipped(ENVIRONMENTS)
     folders: list[Path] = []
@@ -109,7 +121,7 @@ def _shipped(environments: tuple[str, ...]) -> list[Path]:
 
 
 def _require_loopback(job: Explore) -> None:
-    if job.host not in LOOPBACK and not job.beyond_loopback:
+    if job.host not in LOOPBACK and not job.i_know:
         raise UsageError(
             f"--host {job.host}: whoever reaches that address and learns its token can run plans on this machine and "
             "see its folders, unencrypted; stay with 127.0.0.1 and forward the port (ssh -L), or add --i-know"
@@ -125,6 +137,7 @@ def bound(job: Explore) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((job.host, job.port))
+        listening.listen()  # whoever is told the address may knock before the server answers
     except OSError as error:
         listening.close()
         raise UsageError(
