@@ -198,6 +198,7 @@ def check_options(config: RunConfig) -> None:
         "--steps": options.steps,
         "--projections": objective.sigreg_projections,
         "--starts": objective.starts,
+        "--rollout-steps": objective.rollout_steps,
         "--latent-dim": model.latent_dim,
         "--validate-every": options.validate_every,
         "--save-every": options.save_every,

@@ -64,45 +64,51 @@ def plan_figures(horizons: Sequence[int] = HORIZONS, rounds: int = 3, iterations
         torch.set_num_threads(threads)
 
 
-def paper_model(name: str) -> WorldModel:
+def paper_model(name: str, action_dim: int = 2) -> WorldModel:
     """A model of the paper's sizes from the latent on; its encoder is not timed and stays tiny.
 
     Every weight is shaken, because products with the zeros of the initialisation would be another measurement.
     """
     encoder = EncoderConfig(kind="conv", channels=(8,), width=16, projection_dim=16)
-    model = WorldModel(ModelConfig(model=name, encoder=encoder), WorldSpec("two-room", 2, image_size=16)).eval()
+    model = WorldModel(
+        ModelConfig(model=name, encoder=encoder), WorldSpec("two-room", action_dim, image_size=16)
+    ).eval()
     generator = torch_stream(0, "bench", name)
     for parameter in model.parameters():
         parameter.requires_grad_(False).add_(0.02 * torch.randn(parameter.shape, generator=generator))
     return model
 
 
-_take_turns = partial(take_turns, clock=time.process_time)
+take_turns_by_processor = partial(take_turns, clock=time.process_time)
 
 
 def matmul_rate() -> Figure:
     """The machine's own rate of single-precision matrix products."""
     size = 1024
     a, b, out = torch.randn(3, size, size).unbind()
-    seconds = _take_turns({"product": lambda: torch.mm(a, b, out=out)}, rounds=10).fastest("product")
+    seconds = take_turns_by_processor({"product": lambda: torch.mm(a, b, out=out)}, rounds=10).fastest("product")
     return Figure("matrix product 1024 x 1024 x 1024, one thread", 2 * size**3 / seconds / 1e9, "GFLOP/s")
 
 
 def step_figures(salt: WorldModel, lewm: WorldModel, rounds: int) -> list[Figure]:
     """One transition for a batch of 300 latents: SALT, and LeWM with its projection head over its whole window."""
-    assert isinstance(lewm.transition, TransformerPredictor)
-    latents, conditions = torch.randn(2, BATCH, lewm.window, lewm.config.latent_dim).unbind()
-    affine, predictor = salt.transition, lewm.transition
-    jobs = {
-        "salt": lambda: affine(latents[:, -1], conditions[:, -1]),
-        "lewm": lambda: predictor(latents, conditions),
-    }
-    timings = _take_turns(jobs, rounds=max(5, 2 * rounds))
+    timings = take_turns_by_processor(step_jobs(salt, lewm), rounds=max(5, 2 * rounds))
     return [
         Figure("SALT, one step, batch 300", timings.fastest("salt"), "s"),
         Figure("LeWM, one step, batch 300", timings.fastest("lewm"), "s", note=f"{lewm.window} latents of history"),
         Figure("LeWM / SALT, one step", timings.ratio("lewm", "salt"), "x", note="the paper: 8.1 on an H100"),
     ]
+
+
+def step_jobs(salt: WorldModel, lewm: WorldModel) -> dict[str, Callable[[], object]]:
+    """The step of each as a job, on the same latents and conditions."""
+    assert isinstance(lewm.transition, TransformerPredictor)
+    latents, conditions = torch.randn(2, BATCH, lewm.window, lewm.config.latent_dim).unbind()
+    affine, predictor = salt.transition, lewm.transition
+    return {
+        "salt": lambda: affine(latents[:, -1], conditions[:, -1]),
+        "lewm": lambda: predictor(latents, conditions),
+    }
 
 
 def solve_figures(salt: WorldModel, lewm: WorldModel, horizon: int, rounds: int, iterations: int) -> list[Figure]:
@@ -120,7 +126,7 @@ def solve_figures(salt: WorldModel, lewm: WorldModel, horizon: int, rounds: int,
             lambda: gauss_newton(salt, at, horizon=horizon, generators=[torch_stream(0, "bench")]),
         ),
     }
-    timings = _take_turns({name: job for name, (_, job) in jobs.items()}, rounds)
+    timings = take_turns_by_processor({name: job for name, (_, job) in jobs.items()}, rounds)
     scale = {name: PAPER_CEM.iterations / count for name, (count, _) in jobs.items()}
 
     def seconds(what: str, name: str) -> Figure:
@@ -165,7 +171,7 @@ def decision_figures(rounds: int, iterations: int) -> list[Figure]:
         "gauss-newton": ("Gauss-Newton, a look after each block", Agent(model, GaussNewtonConfig(), look_every=1)),
         "map": ("map, a look after each block", Agent(model, MapConfig(), prior=prior, look_every=1)),
     }
-    timings = _take_turns({name: partial(_cycle, agent) for name, (_, agent) in agents.items()}, rounds)
+    timings = take_turns_by_processor({name: partial(_cycle, agent) for name, (_, agent) in agents.items()}, rounds)
     # One blind solve of CEM against the mean of the five looks that the same five blocks take in closed loop.
     share = {name: 1.0 if agent.look_every is None else 1 / agent.horizon_blocks for name, (_, agent) in agents.items()}
     scale = PAPER_CEM.iterations / iterations
@@ -198,7 +204,7 @@ def growth_figures(salt: WorldModel, rounds: int) -> list[Figure]:
         own = [torch_stream(0, "bench", task) for task in range(tasks)]
         return lambda: gauss_newton(salt, at, horizon=horizon, generators=own)
 
-    timings = _take_turns({"one": solve(5, 1), "far": solve(20, 1), "many": solve(5, 4)}, rounds)
+    timings = take_turns_by_processor({"one": solve(5, 1), "far": solve(20, 1), "many": solve(5, 4)}, rounds)
     return [
         Figure("Gauss-Newton, H=20 / H=5", timings.ratio("far", "one"), "x", at_most=6.0, note="linear: 4"),
         Figure("Gauss-Newton, 4 tasks / 1 task", timings.ratio("many", "one"), "x", at_most=4.4, note="linear: 4"),
@@ -266,17 +272,23 @@ def _stepped_cost(model: WorldModel, situation: Situation, step: Callable[[Tenso
     return lambda candidates: torch.stack([one(task, plans) for task, plans in enumerate(candidates)])
 
 
-def _solve(make_cost: Callable[[], Cost], horizon: int, iterations: int, tasks: int = 1) -> None:
+def solve(model: WorldModel, horizon: int, iterations: int, action_dim: int) -> None:
+    """One task planned by CEM from as much history as the model looks back at."""
+    at = _situation(1, model.config.latent_dim, model.window)
+    _solve(partial(terminal_cost, model, at), horizon, iterations, action_dim=action_dim)
+
+
+def _solve(make_cost: Callable[[], Cost], horizon: int, iterations: int, tasks: int = 1, action_dim: int = 10) -> None:
     config = CEMConfig(PAPER_CEM.candidates, iterations, PAPER_CEM.elites)
     generators = [torch_stream(0, "bench", task) for task in range(tasks)]
-    cem(make_cost(), horizon=horizon, action_dim=10, generators=generators, config=config)
+    cem(make_cost(), horizon=horizon, action_dim=action_dim, generators=generators, config=config)
 
 
-def _situation(tasks: int, dim: int) -> Situation:
+def _situation(tasks: int, dim: int, window: int = 1) -> Situation:
     generator = torch_stream(0, "bench", "situation")
     return Situation(
-        torch.randn(tasks, 1, dim, generator=generator),
-        torch.empty(tasks, 0, dim),
+        torch.randn(tasks, window, dim, generator=generator),
+        torch.randn(tasks, window - 1, dim, generator=generator),
         torch.randn(tasks, dim, generator=generator),
     )
 

@@ -31,6 +31,7 @@ from saltwm.jobs.pages import Anatomy, Report, Results
 from saltwm.jobs.prior import Prior
 from saltwm.jobs.score import Score
 from saltwm.jobs.shipping import Card, Demo, Ship
+from saltwm.jobs.study import Study
 from saltwm.jobs.suite import Suite
 from saltwm.jobs.train import Info, Train, Watch
 from saltwm.jobs.weights import Export, ImportWeights
@@ -52,6 +53,7 @@ JOBS: tuple[Any, ...] = (
     Report,
     Results,
     Reproduce,
+    Study,
     Demo,
     Explore,
     Ship,
@@ -119,6 +121,7 @@ def with_own_environments(words: list[str]) -> list[str]:
 _OLD_VARIANT = {"--variant len-1": "", "--variant len": "--last-start"}
 OLD_WORDS = {
     "collect": {"--variant paper": "--physics benchmark", "--variant": "--physics"},
+    "reproduce": {"--preset paper": "--preset full-size"},
     "train": {"--preset paper": "--preset full-size", "--no-spectral": "--free-a0"},
     "decode": {"--decoder paper": "--decoder attention"},
     "evaluate": _OLD_VARIANT,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from saltwm.cli.printing import Maybe, say
+from saltwm.cli.printing import Maybe, say, show
 from saltwm.disk import durable
 from saltwm.ground.checks import one_of
 from saltwm.jobs.job import Job
@@ -68,7 +68,7 @@ class Bench(Job):
     VERB = "bench"
 
     job: tyro.conf.Positional[str] = "all"
-    """plan, train, collect, load, explore, or all of them."""
+    """plan, train, collect, load, explore, or all of them; efficiency is the paper's Table 2 as one record."""
     out: Maybe[Path] = None
     """Directory for a file of figures per benchmark, such as plan.json; nothing is written without it."""
     quick: bool = False
@@ -78,9 +78,12 @@ class Bench(Job):
 
     def do(self) -> None:
         """Measure and print."""
-        one_of("benchmark", self.job, [*BENCHES, "all"])
+        one_of("benchmark", self.job, [*BENCHES, "all", "efficiency"])
         if self.out is not None:
             durable.check_folder(self.out)
+        if self.job == "efficiency":
+            self._efficiency()
+            return
         measured = {name: BENCHES[name](self.quick) for name in (BENCHES if self.job == "all" else [self.job])}
         plain = {
             name: [dataclasses.asdict(figure) | {"met": figure.met} for figure in figures]
@@ -95,6 +98,22 @@ class Bench(Job):
             say(_table(figures))
         if self.out is not None:
             say(f"written: {', '.join(str(self.out / f'{name}.json') for name in plain)}")
+
+    def _efficiency(self) -> None:
+        from saltwm.bench.efficiency import efficiency
+        from saltwm.ground.strict_json import to_plain
+
+        quick = {"horizons": (5,), "rounds": 1, "training_rounds": 1} if self.quick else {}
+        record = to_plain(efficiency(**quick))  # type: ignore[arg-type]
+        if self.out is not None:
+            durable.make_folder(self.out)
+            durable.write_json(self.out / "efficiency.json", record)
+        if self.json:
+            print(json.dumps(record))
+            return
+        for row in record["predictors"]:
+            show(False, {name: value for name, value in row.items() if name != "planning"})
+        say(record["how"] if self.out is None else f"written: {self.out / 'efficiency.json'}")
 
     def _write(self, plain: dict[str, list[dict[str, object]]], out: Path) -> None:
         durable.make_folder(out)

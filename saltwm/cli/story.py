@@ -8,20 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from saltwm.cli.printing import announce, next_command, print_results, spell
+from saltwm.cli.printing import announce, next_command, print_results, say, spell
 from saltwm.cli.telling import perform
 from saltwm.disk import durable
 from saltwm.disk.records import Stage, read_stages
-from saltwm.ground.checks import at_least
+from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import ModelName
+from saltwm.ground.errors import UsageError
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.collect import Collect
-from saltwm.jobs.job import Aside, Job, Positional
+from saltwm.jobs.data import DataImport
+from saltwm.jobs.job import Aside, Job, Maybe, Positional
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.pages import Anatomy, Report, Results
 from saltwm.jobs.suite import DEFAULT_PROTOCOLS, DEFAULT_SEEDS, Suite
 from saltwm.jobs.train import Train
 
+DRY_STEPS, DRY_BATCH = 2, 2
 PICTURES = 3
 """Episodes filmed per evaluation: a row of the report."""
 
@@ -36,8 +39,14 @@ class Reproduce(Job):
     """two-room, push-t, reacher, cube or cube-double; or all of the preset, one after another."""
     out: Aside[Path]
     """Directory for everything: data, runs, results and report; for all, data and runs stand in a folder for each."""
-    preset: Literal["cpu", "quick"] = "cpu"
-    """quick: SALT and random in minutes; cpu: SALT, LeWM and random."""
+    preset: Literal["full-size", "cpu", "quick"] = "cpu"
+    """quick: SALT and random in minutes; cpu: SALT, LeWM and random; full-size: the paper's sizes, on a public file."""
+    source: Maybe[Path] = None
+    """full-size: the public benchmark's file of the environment, which is imported (docs/data.md)."""
+    accelerator: str = "auto"
+    """full-size: where to train; auto takes the best that Fabric finds."""
+    dry_run: bool = False
+    """full-size: a few steps and one task instead, to see that everything runs."""
     workers: Aside[int] = 2
     """Processes for collecting and evaluating."""
 
@@ -49,6 +58,8 @@ class Reproduce(Job):
                 announce(spell(verb))
                 with timed(self.results, environment, spell(verb)):
                     perform(verb)
+                if isinstance(verb, DataImport):
+                    say(self.estimate(verb.out))
         for verb in self.closing():
             announce(spell(verb))
             perform(verb)
@@ -65,6 +76,10 @@ class Reproduce(Job):
         from saltwm.jobs.presets import RECIPES
         from saltwm.report.tables import environment_order
 
+        if self.preset == "full-size":
+            return [self._papers_environment()]
+        if self.source is not None or self.dry_run:
+            raise UsageError("--source and --dry-run are for --preset full-size; other presets collect their own data")
         if self.environment != "all":
             return [self.environment]
         return sorted((name for preset, name in RECIPES if preset == self.preset), key=environment_order)
@@ -73,8 +88,57 @@ class Reproduce(Job):
         """What is trained."""
         return ("salt",) if self.preset == "quick" else ("salt", "lewm")
 
+    def _papers_environment(self) -> str:
+        from saltwm.interop.hdf5 import STATE_COLUMNS
+
+        one_of("environment with public files", self.environment, STATE_COLUMNS)
+        if self.source is None:
+            raise UsageError(
+                "--preset full-size trains on the public benchmark's data: give its file for "
+                f"{self.environment} with --source FILE (docs/data.md)"
+            )
+        return self.environment
+
+    def estimate(self, data: Path) -> str:
+        """What the trainings ahead will take, measured here, and on the paper's accelerator by its own rates."""
+        from saltwm.bench.cost import training_cost
+        from saltwm.disk.dataset import Dataset
+        from saltwm.jobs.presets import run_config
+
+        dataset = Dataset.open(data, verify="sizes")
+        return "\n".join(training_cost(run_config("paper", model), dataset) for model in self.models())
+
+    def _papers_verbs(self, environment: str) -> Iterator[Any]:
+        """The paper's sizes on the paper's data: its protocol with its three seeds, its decoder."""
+        data, small = self.out / "data", self.dry_run
+        assert self.source is not None
+        yield DataImport(self.source, env=environment, out=data)
+        runs = [self.out / "runs" / f"{environment}-{model}" for model in self.models()]
+        size = {"steps": DRY_STEPS, "batch_size": DRY_BATCH} if small else {}
+        for run, model in zip(runs, self.models(), strict=True):
+            yield Train(data, run, "full-size", model, accelerator=self.accelerator, **size)  # type: ignore[arg-type]
+        yield Suite(
+            tuple(runs[:1] if small else runs),  # a plan of LeWM's takes minutes on a CPU
+            (data,),
+            out=self.results,
+            protocols=("paper",),
+            history=3,  # App. B.5
+            seeds=(1,) if small else (1, 2, 3),  # App. B.5
+            tasks=1 if small else 50,
+            workers=self.workers,
+            pictures=1 if small else PICTURES,
+        )
+        few = {"horizon": 2, "windows": (2,), "trajectories": 2, "batches": 1, "frames": 8} if small else {}
+        for run in runs:
+            yield Diagnose(run, data, self.results, **few)  # type: ignore[arg-type]
+        if not small:
+            yield Decode(runs[0], data, self.results, decoder="attention")
+
     def verbs(self, environment: str) -> Iterator[Any]:
         """What will be run for one environment, in order."""
+        if self.preset == "full-size":
+            yield from self._papers_verbs(environment)
+            return
         from saltwm.jobs.presets import recipe
 
         plan = recipe(self.preset, environment)
@@ -121,7 +185,7 @@ class Reproduce(Job):
 
     def closing(self) -> Iterator[Any]:
         """What is made of everything together."""
-        if "lewm" in self.models():
+        if "lewm" in self.models() and not self.dry_run:
             yield Anatomy(self.results, "salt", "lewm", self.out / "anatomy")
         yield Report(self.results, self.out / "report")
         yield Results(self.results, self.out / "results.md")

@@ -23,6 +23,7 @@ from saltwm.jobs.pages import Anatomy, Dissected, Report, Results
 from saltwm.jobs.prior import Prior
 from saltwm.jobs.score import Score
 from saltwm.jobs.shipping import Card, Demo, Shelf, Ship, Shipped, Shown
+from saltwm.jobs.study import Study
 from saltwm.jobs.suite import Suite
 from saltwm.jobs.train import Info, Train
 from saltwm.jobs.weights import Export, ImportWeights
@@ -437,3 +438,31 @@ def _in_words(shown: "Demonstrated") -> dict[str, Any]:
         "strip": shown.strip,
         "seconds": round(shown.seconds, 1),
     }
+
+
+# --- studies ---------------------------------------------------------------------------------------------------------
+
+
+@tell.register(Study)
+def _studied(job: Study, result: Any) -> Told:
+    plain = None if result is None else [dataclasses.asdict(one) for one in result]
+    if job.name is None:
+        return Told(_study_list(result), "saltwm study NAME --data DATA --runs RUNS", plain)
+    if job.dry_run:
+        return Told("\n".join(step.command for step in result) or "nothing is left to do", None, plain)
+    return Told(
+        {"study": job.name, "records": str(job.results)}, f"{command_line('saltwm', 'results', job.results)} shows it"
+    )
+
+
+def _study_list(listed: Any) -> Any:
+    from rich.table import Table
+
+    from saltwm.report.tables import duration
+
+    table = Table("study", "in the paper", "asks", "done", "left, by the records", box=None, header_style="bold")
+    for one in listed:
+        left = duration(one.seconds_left) if one.seconds_left else ""
+        left += f"{' + ' if left else ''}{one.unknown} steps not timed yet" if one.unknown else ""
+        table.add_row(one.name, one.place, one.question, f"{one.done}/{one.steps}", left or "nothing")
+    return table

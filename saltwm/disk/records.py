@@ -12,6 +12,7 @@ results/diagnostics/RUN/training.json          a Training: what was trained, on 
 results/diagnostics/RUN/decoded.json           a Decoding: pixel errors of decoded open-loop predictions
 results/diagnostics/RUN/decoded.png            the picture that it describes
 results/diagnostics/RUN/metrics.jsonl          the run's training curves, copied
+results/efficiency.json                        an Efficiency: what both predictors cost
 results/stages.json                            a list of Stage: how long each step of a reproduction took
 
 Comparisons and anatomies are computed from these when they are read (evaluation/statistics.py, evaluation/anatomy.py).
@@ -332,6 +333,41 @@ class Decoding:
     def tells_frames_apart(self) -> bool:
         """Whether decoded true frames are nearer than the mean picture is; if not, the pictures mean nothing."""
         return sum(self.true_mse) < sum(self.mean_mse)
+
+
+@dataclass(frozen=True)
+class PlanningTime:
+    """One CEM solve of the paper's size."""
+
+    environment: str
+    horizon_blocks: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PredictorCost:
+    """A row of Table 2."""
+
+    model: str
+    parameters: int
+    """Of the predictor and its projection head."""
+    forward_ms: float
+    """One step for a batch of 300 latents."""
+    one_step_iterations: float
+    """Training iterations per second with the one-step objective."""
+    rollout_iterations: float
+    planning_seconds: float
+    """Unweighted mean of `planning`."""
+    planning: tuple[PlanningTime, ...]
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """What both predictors cost on one machine, measured in turns (App. B.6); results/efficiency.json."""
+
+    how: str
+    """A sentence on sizes, threads and what was scaled."""
+    predictors: tuple[PredictorCost, ...]
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def diagnose_run(
     fit_and_test_episodes(dataset)  # refuses a dataset that is too small, before anything is measured
     warn_if_seen(info, dataset, path)
     model = checkpoint.load(path, world=dataset.world)
-    trajectories = trajectories or (40 if model.window == 1 else 16)
+    trajectories = trajectories or (40 if model.transition.has_matrix else 16)  # App. C.3
     lengths, horizon = measurable(dataset, model.config.frameskip, windows, batches, horizon)
     parts = [encode_stretches(model, dataset, length, trajectories, seed, i) for i, length in enumerate(lengths)]
     stretches = [(z[:, : CONTEXT + horizon], c[:, : CONTEXT - 1 + horizon]) for z, c in parts]

@@ -385,8 +385,7 @@ def _who(job: Acting, protocol: ProtocolConfig, source: "Dataset | TaskSet") -> 
         raise UsageError(f"{path}: {why}; use {instead}")
     traits = traits_of(model.model)
     history = min(max(job.history, traits.frames(model)), traits.window(model))
-    shown = history if history > traits.frames(model) else 1
-    name = method_name(model_name(model), planner, shown, job.look_every)
+    name = method_name(model_name(model), planner, shown_history(model, job.history), job.look_every)
     inputs, longest_plan = {"run": checkpoint.identity(path)}, None
     if isinstance(planner, PriorPlanner):
         inputs["prior"], longest_plan = _own_prior(path)
@@ -419,6 +418,13 @@ def search_in_words(job: Acting) -> str:
     if job.look_every is None:
         return planner
     return f"{planner} with a look after {'each block' if job.look_every == 1 else f'{job.look_every} blocks'}"
+
+
+def shown_history(model: ModelConfig, asked: int) -> int:
+    """Frames that a model uses of those asked for, where they are more than it is shown anyway; otherwise 1."""
+    traits = traits_of(model.model)
+    history = min(asked, traits.window(model))
+    return history if history > traits.frames(model) else 1
 
 
 def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:

@@ -88,6 +88,18 @@ class Recipe:
     render: RenderQuality = "fast"
     frame_every: int = 5
 
+    def applied(self, config: RunConfig) -> RunConfig:
+        """A preset's config as this environment is trained with it."""
+        objective = dataclasses.replace(
+            config.objective,
+            starts=self.starts or config.objective.starts,
+            sigreg_projections=self.projections or config.objective.sigreg_projections,
+        )
+        train = dataclasses.replace(
+            config.train, steps=self.steps, batch_size=self.batch_size or config.train.batch_size
+        )
+        return dataclasses.replace(config, objective=objective, train=train)
+
 
 _QUESTIONS = (
     Questions(("paper",), 50, seeds=(1, 2, 3)),  # App. B.5

@@ -23,6 +23,7 @@ from saltwm.jobs.evaluate import (
     open_source,
     require_possible,
     settle,
+    shown_history,
 )
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional
 from saltwm.model.traits import model_name
@@ -62,6 +63,8 @@ class Suite(Job):
     """Planners that each run is evaluated with; see saltwm evaluate."""
     look_every: Maybe[int] = None
     """See saltwm evaluate."""
+    history: int = 1
+    """Frames that LeWM's predictor may look back at; the paper gives it three, its authors' code one."""
     tasks: Maybe[int] = None
     """Tasks per cell; 50 for paper and long, 100 for clean."""
     no_random: bool = False
@@ -129,11 +132,18 @@ class Suite(Job):
         def name(run: Path, planner: PlannerConfig) -> str:
             model = model_name(models[run])
             words = model if shared[model] == 1 else Path(os.path.abspath(run)).name
-            return method_name(words, planner, look_every=self.look_every)
+            return method_name(words, planner, shown_history(models[run], self.history), self.look_every)
 
         methods = [] if self.no_random else [Evaluate("random", method="random", out=self.out)]
         methods += [
-            Evaluate(str(run), planner=planner, look_every=self.look_every, method=name(run, planner), out=self.out)
+            Evaluate(
+                str(run),
+                planner=planner,
+                look_every=self.look_every,
+                history=shown_history(models[run], self.history),
+                method=name(run, planner),
+                out=self.out,
+            )
             for run, planner in itertools.product(models, self.planners)
             if can_plan(models[run], planner)
         ]

@@ -57,6 +57,8 @@ class Train(Job):
     """SIGReg's random directions per step."""
     starts: Maybe[int] = setting("objective.starts")
     """Rollouts per window, from its first frame and the next ones; every frame is encoded once."""
+    rollout_steps: Maybe[int] = setting("objective.rollout_steps")
+    """K, supervised predictions per rollout."""
     channels: Maybe[tuple[int, ...]] = setting("model.encoder.channels")
     """Output channels of the encoder's strided convolutions."""
     latent_dim: Maybe[int] = setting("model.latent_dim")

@@ -297,6 +297,43 @@ def legible(name: str, length: int = 34) -> str:
     return f" {shown}" if shown.startswith("_") else shown
 
 
+# --- studies -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Point:
+    """A success rate in percent with its interval: in which environment, of which variant, in whose colour."""
+
+    group: str
+    label: str
+    method: str
+    rate: float
+    low: float
+    high: float
+
+
+@_drawn
+def success_by_variant(axes: Axes, title: str, points: Sequence[Point]) -> str:
+    """Success of each variant side by side, environment by environment, with 95 % intervals."""
+    places, ticks, at = [], [], 0.0
+    for i, point in enumerate(points):
+        at += 1.0 if i and points[i - 1].group == point.group else 1.8
+        places.append(at)
+        ticks.append(legible(point.label, 18))
+    for point, x in zip(points, places, strict=True):
+        series = Series(point.label, point.method)
+        spread = [[point.rate - point.low], [point.high - point.rate]]
+        axes.errorbar([x], [point.rate], spread, color=series.colour, marker=series.marker, capsize=2, linewidth=1.2)
+    for group in dict.fromkeys(point.group for point in points):
+        mine = [x for point, x in zip(points, places, strict=True) if point.group == group]
+        axes.text(sum(mine) / len(mine), 103, legible(group, 24), ha="center", color=MUTED, fontsize=8.5)
+    axes.set_xticks(places, ticks, rotation=40 if len(points) > 6 else 0, ha="right" if len(points) > 6 else "center")
+    axes.set_ylim(0, 112)
+    axes.grid(visible=False, axis="x")
+    _finish(axes, title, "", "% of tasks", legend=False)
+    return f"{title}: " + "; ".join(f"{p.group}, {p.label} {p.rate:.0f} %" for p in points) + "."
+
+
 def _finish(axes: Axes, title: str, xlabel: str, ylabel: str, *, legend: bool = True) -> None:
     axes.set_title(legible(title, 60))
     axes.set_xlabel(xlabel)

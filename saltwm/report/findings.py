@@ -15,6 +15,7 @@ from saltwm.disk.records import (
     Comparison,
     Decoding,
     Diagnosis,
+    Efficiency,
     PlannedCell,
     Probes,
     Stage,
@@ -91,6 +92,8 @@ class Findings:
     """What suites include, evaluated or not."""
     stages: tuple[Stage, ...]
     """What each step of a reproduction took."""
+    efficiency: Efficiency | None
+    """What both predictors cost."""
     unfinished: tuple[str, ...]
     """One sentence for each thing that is not whole yet and therefore in no table."""
 
@@ -145,6 +148,7 @@ def read_findings(results: Path) -> Findings:
         runs=runs,
         planned=planned,
         stages=read_stages(results),
+        efficiency=_read_if_there(Efficiency, results / "efficiency.json"),
         unfinished=(
             *_unfinished(results, cells, runs),
             *_undrawn(results, runs),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from saltwm.disk import durable
 from saltwm.ground.errors import MismatchError, UsageError
-from saltwm.report import paper_figures, sections, tables
+from saltwm.report import paper_figures, sections, studies, tables
 from saltwm.report.claims import PAPERS_LEWM, Claim, claims
 from saltwm.report.commands import HOW_TO_COMPARE
 from saltwm.report.findings import Findings, read_findings
@@ -56,6 +56,8 @@ def _document_path(results: Path, out: Path | None) -> Path:
 def _texts(results: Path, out: Path, readme: Path | None) -> list[tuple[Path, str]]:
     findings = read_findings(results)
     texts = [(Path(out), document(findings, _command(results, out, readme)))]
+    drawn = [(study.name, study.drawing) for study in studies.study_reports(findings) if study.drawing]
+    texts += [(Path(out).parent / studies.figure_file(name), drawing.light) for name, drawing in drawn]
     if readme is not None:
         texts.append((Path(readme), with_table(durable.read_text(Path(readme)), readme_table(findings), readme)))
     return texts
@@ -101,6 +103,7 @@ def document(findings: Findings, command: str) -> str:
         *markdown(sections.probes(findings)),
         *markdown(sections.anatomy(findings)),
         *markdown(sections.kinds(findings)),
+        *_studies(findings),
         *markdown(sections.elements(findings)),
         *markdown(sections.training(findings)),
         *markdown(sections.evaluating(findings)),
@@ -117,6 +120,20 @@ def _claims(judged: Sequence[Claim]) -> list[str]:
         parts.append(f"**{claim.sentence}.** The paper, {claim.place}. Rule: {claim.rule}.")
         parts += markdown(sections.claim_table(claim))
     return parts
+
+
+def _studies(findings: Findings) -> list[str]:
+    """The paper's ablations and sweeps, as far as they were run."""
+    parts, reports = ["## Studies", studies.HOW], studies.study_reports(findings)
+    for report in reports:
+        parts += markdown(report.table, "###")
+        if report.drawing:
+            parts.append(f"![{escaped(report.table.title)}]({studies.figure_file(report.name)})")
+        parts.append(f"**{report.claim.sentence}.** The paper, {report.claim.place}. Rule: {report.claim.rule}.")
+        parts += markdown(sections.claim_table(report.claim)) or ["Not decided yet."]
+    parts += markdown(studies.efficiency(findings), "###")
+    left = studies.not_begun(findings, reports)
+    return [*parts, f"Not run: {', '.join(left)}."] if left else parts
 
 
 def readme_table(findings: Findings) -> str:

@@ -76,6 +76,12 @@ PROPAGATION_GROWTH = {"push-t": {"salt": 4.28, "lewm": 8.74}}
 RHO_AT_20 = {"push-t": {"salt": 1e-6, "lewm": 0.494}}
 """rho_H at H = 20, SALT's an order of magnitude (App. C.2)."""
 
+OBJECTIVE = {"LeWM one-step": 82.7, "LeWM rollout": 77.8, "SALT one-step": 84.4, "SALT rollout": 92.7}
+"""Table 3: mean success over the four environments."""
+
+EFFICIENCY = {"lewm": ("11.58M", 2.36, 6.5, 2.9, 35.2), "salt": ("0.70M", 0.29, 6.0, 2.4, 11.4)}
+"""Table 2: parameters, forward ms, one-step and rollout iterations per second, planning seconds."""
+
 ANATOMY = {  # App. D.2: mismatch, unflagged, episodes
     ("cube", "lewm"): (35, 17, 150),
     ("cube", "salt"): (3, 6, 150),

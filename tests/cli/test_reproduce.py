@@ -12,9 +12,12 @@ from fake_results import make_results
 from saltwm.cli import story
 from saltwm.cli.printing import spell
 from saltwm.cli.story import Reproduce, timed
+from saltwm.cli.telling import perform
 from saltwm.disk.records import read_stages
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.errors import UsageError
+from saltwm.interop.hdf5 import export_hdf5
+from saltwm.jobs.collect import Collect
 
 
 def spelled(reproduce: Reproduce, environment: str) -> list[str]:
@@ -107,3 +110,39 @@ def test_a_reproduction_by_nobody_is_refused_with_nothing_written(tmp_path):
     with pytest.raises(UsageError, match="workers must be at least 1, found 0"):
         Reproduce("two-room", tmp_path / "out", "quick", workers=0).do()
     assert not (tmp_path / "out").exists()
+
+
+# --- the paper's size ------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_size_imports_the_public_file_and_asks_as_the_paper_does(tmp_path):
+    verbs = spelled(Reproduce("push-t", tmp_path, "full-size", tmp_path / "pusht.h5.zst"), "push-t")
+    in_order = " ".join(verb.split()[1] for verb in verbs)
+    assert in_order == "data train train suite diagnose diagnose decode"
+    assert verbs[0].startswith(f"saltwm data import {tmp_path}/pusht.h5.zst ")
+    assert all(words in verbs[0] for words in ("--env push-t", f"--out {tmp_path}/data"))
+    assert all("--preset full-size" in verb for verb in verbs[1:3])
+    assert "--protocols paper --seeds 1 2 3 --history 3 --tasks 50" in verbs[3]
+    assert verbs[-1].endswith("--decoder attention")
+
+
+def test_the_papers_size_without_its_file_says_what_to_give(tmp_path):
+    with pytest.raises(UsageError, match=r"give its file for reacher with --source FILE"):
+        Reproduce("reacher", tmp_path, "full-size").environments()
+    with pytest.raises(UsageError, match=r"unknown environment with public files 'all'"):
+        Reproduce("all", tmp_path, "full-size", tmp_path / "file.h5").environments()
+    with pytest.raises(UsageError, match=r"--source and --dry-run are for --preset full-size"):
+        Reproduce("reacher", tmp_path, dry_run=True).environments()
+
+
+@pytest.mark.full
+def test_the_papers_size_runs_from_a_file_of_the_public_layout_to_its_report(tmp_path, capsys):
+    """A dry run: two steps of both models at 224 px, one task, on a file that has the public layout."""
+    ours = Collect("push-t", tmp_path / "ours", 4, image_size=224, workers=1).run()
+    export_hdf5(ours, tmp_path / "pusht.h5")
+    perform(Reproduce("push-t", tmp_path / "out", "full-size", tmp_path / "pusht.h5", dry_run=True, workers=1))
+    said = capsys.readouterr().out
+    assert "salt: " in said
+    assert "steps of 128 windows; on " in said
+    assert (tmp_path / "out" / "report" / "index.html").exists()
+    assert {stage.finished for stage in read_stages(tmp_path / "out" / "results")} == {True}

@@ -1,16 +1,20 @@
 """The planning benchmark: what it compares computes the same thing, and its figures say what is wanted of them."""
 
 import dataclasses
+import functools
 import json
 
 import pytest
 import torch
 
+from saltwm.bench import efficiency as efficiency_table
 from saltwm.bench import planning as efficiency
 from saltwm.bench.planning import bare_products, contraction_cost, matrix_cost, paper_model
 from saltwm.bench.timing import Figure, Timings, take_turns
 from saltwm.cli.bench import BENCHES, Bench
+from saltwm.disk.records import Efficiency
 from saltwm.ground.errors import UsageError
+from saltwm.ground.strict_json import from_plain, to_plain
 from saltwm.planning.costs import Situation, terminal_cost
 
 
@@ -97,3 +101,22 @@ def test_the_planning_benchmark_runs_at_the_paper_s_sizes():
     figures = efficiency.plan_figures(horizons=(5,), rounds=1, iterations=2)
     assert all(figure.value > 0 for figure in figures)
     assert any(figure.unit == "MB" and figure.met for figure in figures)
+
+
+def test_table_2_is_one_record_with_the_papers_parameters_and_an_unweighted_mean(monkeypatch):
+    """At a size that takes seconds; parameters are those of the paper's predictors whatever is timed."""
+    monkeypatch.setattr(efficiency_table, "paper_model", functools.cache(paper_model))
+    monkeypatch.setattr(efficiency_table, "iterations_per_second", lambda rounds: RATES)
+    record = efficiency_table.efficiency(horizons=(1, 2), rounds=1)
+    salt, lewm = record.predictors
+    assert (salt.parameters, lewm.parameters) == (703_872, 11_584_128)
+    assert salt.forward_ms < lewm.forward_ms
+    for row in record.predictors:
+        assert {(p.environment, p.horizon_blocks) for p in row.planning} == {
+            (environment, horizon) for environment in efficiency_table.ENVIRONMENTS for horizon in (1, 2)
+        }
+        assert row.planning_seconds == pytest.approx(sum(p.seconds for p in row.planning) / 8)
+    assert from_plain(Efficiency, to_plain(record), "here") == record
+
+
+RATES = {(model, objective): 1.0 for model in ("salt", "lewm") for objective in ("one-step", "rollout")}

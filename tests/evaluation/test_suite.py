@@ -57,6 +57,11 @@ def test_runs_of_one_model_are_told_apart_by_their_folders(dataset, run, tmp_pat
     assert names == ["salt", "salt-gauss-newton", "other", "other-gauss-newton"]
 
 
+def test_only_a_model_that_looks_back_is_given_history_and_its_name_says_so(dataset, run, lewm_run):
+    suite = Suite((run, lewm_run), (dataset.path,), protocols=("paper",), no_random=True, history=5)
+    assert [(cell.method, cell.history) for cell in suite.cells()] == [("salt", 1), ("lewm-history3", 3)]
+
+
 def test_gauss_newton_is_left_out_for_models_that_it_cannot_plan_with_and_one_line_says_so(
     dataset, run, lewm_run, tmp_path, monkeypatch, capsys
 ):

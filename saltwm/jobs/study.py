@@ -1,0 +1,482 @@
+"""The paper's studies, each as one resumable command: `saltwm study NAME`.
+
+A study is a list of commands: collect, train, evaluate and diagnose for each variant that it compares. What is done is
+not run again, and each command goes on where it was stopped. Finished runs from elsewhere are adopted by what their
+checkpoints say they are, never by their names. report/studies.py reads the records.
+"""
+
+import dataclasses
+import itertools
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from saltwm.disk.durable import read_config
+from saltwm.disk.records import Evaluation, Training
+from saltwm.ground.checks import at_least, one_of
+from saltwm.ground.config import ModelName, ObjectiveName, RunConfig
+from saltwm.ground.errors import MismatchError, SaltError, Stopped
+from saltwm.ground.progress import console
+from saltwm.jobs.job import AsJson, Job, Maybe, Positional
+from saltwm.jobs.presets import recipe, run_config
+
+if TYPE_CHECKING:
+    from saltwm.disk.checkpoint import CheckpointInfo
+
+PRESET = "cpu"
+HISTORY = 3
+"""Frames that LeWM plans with, as the paper's interface (App. B.5)."""
+FOUR = ("two-room", "reacher", "push-t", "cube")
+SHIPPED = Path("checkpoints")
+TASKS = Path("results/tasks")
+SIMILAR = {"cube-double": "cube"}
+"""An environment without records of its own costs about what its sibling does."""
+
+
+# --- variants --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One training: the environment's recipe with what the study changes; None keeps the recipe's."""
+
+    environment: str
+    model: ModelName = "salt"
+    objective: ObjectiveName | None = None
+    starts: int | None = None
+    modes: int | None = None
+    spectral: bool = True
+    lambda_: float | None = None
+    latent_dim: int | None = None
+    rollout_steps: int | None = None
+    seed: int = 0
+
+    def config(self) -> RunConfig:
+        """What its checkpoint must say."""
+        base = recipe(PRESET, self.environment).applied(run_config(PRESET, self.model, self.objective))
+        affine = _with(base.model.affine, modes=self.modes, spectral=None if self.spectral else False)
+        objective = _with(
+            base.objective,
+            starts=self.starts,
+            sigreg_weight=self.lambda_,
+            rollout_steps=self.rollout_steps,
+        )
+        return dataclasses.replace(
+            base,
+            model=_with(base.model, affine=affine, latent_dim=self.latent_dim),
+            objective=objective,
+            train=_with(base.train, seed=self.seed),
+        )
+
+    @property
+    def is_recipe(self) -> bool:
+        """Whether nothing but the seed differs from what the recipe trains."""
+        return self.config() == Variant(self.environment, self.model, seed=self.seed).config()
+
+    @property
+    def name(self) -> str:
+        """In folders and tables: salt, salt-modes0, lewm-rollout-starts1, salt-s1."""
+        config, plain = self.config(), Variant(self.environment, self.model, seed=self.seed).config()
+        words: list[str] = [self.model]
+        if config.objective.objective != plain.objective.objective:
+            words.append(config.objective.objective)
+        changed = {
+            "starts": (config.objective.starts, plain.objective.starts),
+            "modes": (config.model.affine.modes, plain.model.affine.modes),
+            "lambda": (config.objective.sigreg_weight, plain.objective.sigreg_weight),
+            "d": (config.model.latent_dim, plain.model.latent_dim),
+            "k": (config.objective.rollout_steps, plain.objective.rollout_steps),
+        }
+        words += [f"{key}{ours:g}" for key, (ours, recipes) in changed.items() if ours != recipes]
+        words += [] if self.spectral else ["free"]
+        words += [f"s{self.seed}"] if self.seed else []
+        return "-".join(words)
+
+    @property
+    def history(self) -> int:
+        """Frames that it plans with."""
+        return HISTORY if self.model == "lewm" else 1
+
+    @property
+    def method(self) -> str:
+        """Its name in evaluations."""
+        return self.name if self.history == 1 else f"{self.name}-history{self.history}"
+
+    def train_words(self, data: Path, out: Path) -> list[str]:
+        """The command that trains it, and writes down every choice of the recipe."""
+        plan = recipe(PRESET, self.environment)
+        options: dict[str, object] = {
+            "preset": None if PRESET == "cpu" else PRESET,
+            "model": None if self.model == "salt" else self.model,
+            "objective": self.objective,
+            "steps": plan.steps,
+            "starts": plan.starts if self.starts is None else self.starts,
+            "batch-size": plan.batch_size,
+            "projections": plan.projections,
+            "modes": self.modes,
+            "lambda": self.lambda_,
+            "latent-dim": self.latent_dim,
+            "rollout-steps": self.rollout_steps,
+            "seed": self.seed or None,
+        }
+        words = [part for name, value in options.items() if value is not None for part in (f"--{name}", str(value))]
+        return ["train", str(data), *words, *([] if self.spectral else ["--free-a0"]), "--out", str(out)]
+
+
+def _with(value: Any, **changes: Any) -> Any:
+    """The dataclass with those changes that are not None."""
+    return dataclasses.replace(value, **{name: change for name, change in changes.items() if change is not None})
+
+
+# --- studies ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Evaluations of a variant: a protocol with task seeds and horizons; None is the protocol's own horizon."""
+
+    protocol: Literal["paper", "clean", "long"] = "clean"
+    seeds: tuple[int, ...] = (1,)
+    horizons: tuple[int | None, ...] = (None,)
+    tasks: int | None = None
+    """Where no frozen set is shipped."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study trains and asks."""
+
+    place: str
+    """In the paper."""
+    question: str
+    variants: tuple[Variant, ...]
+    asked: tuple[Asked, ...] = (Asked(),)
+    asked_of_salt: tuple[Asked, ...] = ()
+    """Beyond that, of models whose plans are cheap."""
+    diagnosed: bool = True
+    bench: bool = False
+
+
+def _over(environments: Iterable[str], **choices: Iterable[object]) -> tuple[Variant, ...]:
+    """Every combination of the choices in every environment."""
+    combinations = [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
+    return tuple(Variant(name, **some) for name in environments for some in combinations)  # type: ignore[arg-type]
+
+
+TWO = ("two-room", "reacher")
+PLANS: dict[str, Plan] = {
+    "objective": Plan(
+        "Table 3",
+        "does rollout training help SALT more than it helps LeWM?",
+        # One rollout per window: the targets of both objectives then have the same weights (matched, Sec. 4.3).
+        _over(FOUR, model=("salt", "lewm"), objective=("one-step", "rollout"), starts=(1,)),
+    ),
+    "modulation": Plan("App. F.1, Table 8", "what is lost without A(c)?", _over(["reacher"], modes=(None, 0))),
+    "spectral": Plan(
+        "App. C.4",
+        "is it the bound on A0 that makes norms grow less?",
+        (*_over(["push-t"], spectral=(True, False)), Variant("push-t", "lewm")),
+    ),
+    "lambda": Plan(
+        "App. F.2.1, Figure 7",
+        "how much does SIGReg's weight matter?",
+        _over(TWO, lambda_=(0.03, 0.1, None, 1.0, 3.0)),
+        diagnosed=False,
+    ),
+    "dim": Plan(
+        "App. F.2.2, Figure 8",
+        "how much does the latent's size matter?",
+        _over(TWO, latent_dim=(96, None, 384)),
+        diagnosed=False,
+    ),
+    "rollout": Plan("Sec. 3.5", "how much does K matter?", _over(TWO, rollout_steps=(2, None, 8)), diagnosed=False),
+    "horizon": Plan(
+        "Sec. 4.5, Table 7, Figure 4",
+        "does SALT keep its advantage over long horizons?",
+        _over(FOUR, model=("salt", "lewm")),
+        # Twelve tasks a seed, as the first cells had: LeWM's plans take minutes each.
+        (Asked("long", (1, 2), (10, 15, 20), 12),),
+        (Asked("long", (3, 4), (10, 15, 20), 12),),
+        diagnosed=False,
+    ),
+    "efficiency": Plan("Table 2, App. B.6", "what do both predictors cost?", (), (), diagnosed=False, bench=True),
+    "seeds": Plan(
+        "beyond the paper",
+        "which claims hold over training seeds?",
+        _over(FOUR, model=("salt", "lewm"), seed=(0, 1, 2)),
+    ),
+    "cube-double": Plan(
+        "Sec. 4.6, Table 4",
+        "does SALT plan better with two cubes?",
+        _over(["cube-double"], model=("salt", "lewm"), seed=(0, 1, 2)),
+        (Asked("paper", (1,), tasks=50), Asked("clean", (1,), tasks=50)),
+        diagnosed=False,
+    ),
+}
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a study, what shows that it was done, and what it took last time something like it was run."""
+
+    words: tuple[str, ...]
+    done: bool
+    seconds: float | None
+    """None where nothing like it is recorded."""
+
+    @property
+    def command(self) -> str:
+        """As a person types it."""
+        return shlex.join(["saltwm", *self.words])
+
+
+@dataclass(frozen=True)
+class Study(Job):
+    """Run one of the paper's studies, or list them with what each costs and how far it is; goes on where it stopped."""
+
+    VERB = "study"
+
+    name: Positional[Maybe[str]] = None
+    """objective, modulation, spectral, lambda, dim, rollout, horizon, efficiency, seeds or cube-double."""
+    data: Path = Path("work/data")
+    """Training sets: a folder for each environment, collected if it is not there."""
+    runs: tuple[Path, ...] = ()
+    """Folders of finished runs; one is adopted if its checkpoint says that it is a variant of the study."""
+    environments: tuple[str, ...] = ()
+    """Only these."""
+    out: Path = Path("work/study")
+    """Its own runs go to OUT/runs."""
+    results: Path = Path("results")
+    """Records: evaluations, diagnoses, efficiency; the tables are made of them."""
+    workers: int = 2
+    """Processes that collect and evaluate."""
+    dry_run: bool = False
+    """Print the commands that are left instead of running them."""
+    json: AsJson = False
+
+    def do(self) -> "list[Progress] | list[Step] | None":
+        """The list, what is left to do, or, after doing it, nothing: the records are the result."""
+        at_least("workers", self.workers)
+        if self.name is None:
+            return [progress_of(dataclasses.replace(self, name=name)) for name in PLANS]
+        if self.dry_run:
+            return [step for step in steps(self) if not step.done]
+        run_study(self)
+        return None
+
+
+def steps(study: Study) -> list[Step]:
+    """The commands of a study in the order in which they are run."""
+    plan, name, environments = find_plan(study.name), study.name, study.environments
+    known = dict.fromkeys(variant.environment for variant in plan.variants)
+    for environment in environments:
+        one_of(f"environment of study {name!r}", environment, known)
+    variants = [v for v in plan.variants if not environments or v.environment in environments]
+    found = [
+        Step(("bench", "efficiency", "--out", str(study.results)), _is_there(study.results, "efficiency.json"), None)
+    ]
+    commands = found if plan.bench else []
+    homes = {variant: _adopted(variant, study) for variant in variants}
+    _require_one_dataset(homes)
+    for environment in dict.fromkeys(v.environment for v in variants if homes[v] is None):
+        commands.append(_collect(environment, study))
+    for variant in variants:
+        home = homes[variant] or study.out / "runs" / f"{variant.environment}-{variant.name}"
+        if homes[variant] is None:
+            words = variant.train_words(study.data / variant.environment, home)
+            commands.append(Step(tuple(words), False, _training_seconds(variant, study.results)))
+        asked = (*plan.asked, *(plan.asked_of_salt if variant.model == "salt" else ()))
+        commands += [step for some in asked for step in _evaluations(variant, home, some, study)]
+        if plan.diagnosed:
+            commands.append(_diagnosis(variant, home, study))
+    return commands
+
+
+def find_plan(name: str | None) -> Plan:
+    """The study of that name."""
+    one_of("study", name or "", PLANS)
+    return PLANS[name or ""]
+
+
+def run_study(study: Study) -> None:
+    """Run what is missing, command by command; one that fails or is stopped ends the study there."""
+    while missing := [step for step in steps(study) if not step.done]:
+        step = missing[0]
+        console.print(f"{len(missing)} to do: {step.command}", highlight=False, markup=False, soft_wrap=True)
+        code = subprocess.run([sys.executable, "-m", "saltwm", *step.words], check=False).returncode
+        if code in (130, 143, -signal.SIGINT, -signal.SIGTERM):
+            raise Stopped("stopped; nothing that was finished is lost, the same command goes on", abs(code) % 128)
+        if code:
+            raise StudyFailedError(f"study {study.name}: exit code {code} of: {step.command}", code)
+        if step in steps(study):
+            raise MismatchError(
+                f"study {study.name}: this ended well and left nothing that it can find: {step.command}"
+            )
+
+
+class StudyFailedError(SaltError):
+    """A command of the study failed; its own message was printed, and its exit code is passed on."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.exit_code = code if 0 < code < 128 else SaltError.exit_code
+
+
+def _collect(environment: str, study: Study) -> Step:
+    plan, out = recipe(PRESET, environment), study.data / environment
+    words = ["collect", environment, "--episodes", str(plan.episodes), "--frame-every", str(plan.frame_every)]
+    words += ["--policy", plan.policy] if plan.policy else []
+    words += ["--render", plan.render] if plan.render != "fast" else []
+    words += ["--workers", str(study.workers), "--out", str(out)]
+    return Step(tuple(words), (out / "zarr.json").exists(), None)
+
+
+def _evaluations(variant: Variant, run: Path, asked: Asked, study: Study) -> Iterator[Step]:
+    for seed, horizon in itertools.product(asked.seeds, asked.horizons):
+        frozen = TASKS / f"{variant.environment}-{asked.protocol}-seed{seed}.json"
+        words = ["evaluate", str(run)]
+        if frozen.exists():
+            words += ["--task-set", str(frozen)]
+        else:
+            held_out = SHIPPED / f"{variant.environment}-data"
+            words += ["--data", str(held_out if held_out.exists() else study.data / variant.environment)]
+            words += ["--protocol", asked.protocol, "--seed", str(seed)]
+            words += ["--tasks", str(asked.tasks)] if asked.tasks else []
+        words += [] if horizon is None else ["--horizon", str(horizon)]
+        words += [] if variant.history == 1 else ["--history", str(variant.history)]
+        words += ["--method", variant.method, "--workers", str(study.workers), "--out", str(study.results)]
+        cell = _cell(variant, variant.method, asked.protocol, seed, horizon)
+        done = _is_there(study.results, "evaluations", cell, "evaluation.json")
+        yield Step(tuple(words), done, _evaluation_seconds(variant, asked, horizon, study.results))
+
+
+def _cell(variant: Variant, method: str, protocol: str, seed: int, horizon: int | None) -> str:
+    """Name of the evaluation's folder; the protocol's own horizon, for long 10, is not part of it."""
+    own = horizon is None or (protocol, horizon) == ("long", 10)
+    return f"{variant.environment}-{method}-{protocol}-seed{seed}" + ("" if own else f"-h{horizon}")
+
+
+def _diagnosis(variant: Variant, run: Path, study: Study) -> Step:
+    held_out = SHIPPED / f"{variant.environment}-data"
+    data = held_out if held_out.exists() else study.data / variant.environment
+    words = ("diagnose", str(run), "--data", str(data), "--out", str(study.results))
+    return Step(words, _is_there(study.results, "diagnostics", run.name, "diagnosis.json"), None)
+
+
+def _is_there(folder: Path, *parts: str) -> bool:
+    return folder.joinpath(*parts).exists()
+
+
+# --- adopting --------------------------------------------------------------------------------------------------------
+
+
+def _adopted(variant: Variant, study: Study) -> Path | None:
+    """A finished run that is this variant: the shipped model, one of the study's own, or one under `runs`."""
+    for folder in (SHIPPED, study.out / "runs", *study.runs):
+        for run, info in _finished_runs(folder):
+            if info.world.environment == variant.environment and same_training(info.run, variant.config()):
+                return run
+    return None
+
+
+def same_training(found: RunConfig, wanted: RunConfig) -> bool:
+    """Whether two configs train the same weights: how often a run measured and saved itself does not matter."""
+
+    def told(config: RunConfig) -> RunConfig:
+        train = dataclasses.replace(config.train, validate_every=1, validation_batches=1, save_every=1, keep=1)
+        return dataclasses.replace(config, train=train)
+
+    a, b = told(found), told(wanted)
+    if wanted.model.model == "lewm":  # it has no affine transition
+        a = dataclasses.replace(a, model=dataclasses.replace(a.model, affine=b.model.affine))
+    return a == b
+
+
+def _finished_runs(folder: Path) -> list[tuple[Path, "CheckpointInfo"]]:
+    """The runs and shipped checkpoints in a folder that took all their steps."""
+    paths = sorted(path for path in folder.glob("*") if path.is_dir() and not path.name.startswith("."))
+    found = [(path, _read_info(path, _newest(path))) for path in paths]
+    return [(path, info) for path, info in found if info is not None and info.step == info.run.train.steps]
+
+
+def _newest(path: Path) -> float:
+    """Changes when the run saves a checkpoint, so that what was read of it is read again."""
+    return max((entry.stat().st_mtime for entry in [path, *path.glob("checkpoints")]), default=0.0)
+
+
+@cache
+def _read_info(path: Path, changed: float) -> "CheckpointInfo | None":
+    from saltwm.disk import checkpoint
+
+    try:
+        return checkpoint.read_info(checkpoint.find_checkpoint(path))
+    except SaltError:  # a dataset, or a run without a checkpoint yet: nothing to adopt
+        return None
+
+
+def _require_one_dataset(homes: dict[Variant, Path | None]) -> None:
+    """MismatchError unless the runs of each environment learnt from the same data: else a study compares datasets."""
+    first: dict[str, tuple[Path, str]] = {}
+    for variant, home in homes.items():
+        info = None if home is None else _read_info(home, _newest(home))
+        if home is None or info is None:
+            continue
+        other, digest = first.setdefault(variant.environment, (home, info.dataset_sha256))
+        if info.dataset_sha256 != digest:
+            raise MismatchError(
+                f"{home}: learnt from dataset {info.dataset_sha256[:12]}, {other} from {digest[:12]}; "
+                "a study compares runs of one dataset"
+            )
+
+
+# --- what it costs ---------------------------------------------------------------------------------------------------
+
+
+def _training_seconds(variant: Variant, results: Path) -> float | None:
+    """What the recipe's own training of that model took, by the records."""
+    environment = SIMILAR.get(variant.environment, variant.environment)
+    path = results / "diagnostics" / f"{environment}-{variant.model}" / "training.json"
+    return read_config(Training, path).seconds if path.exists() else None
+
+
+def _evaluation_seconds(variant: Variant, asked: Asked, horizon: int | None, results: Path) -> float | None:
+    """What the recipe's own model took on such tasks, by the records."""
+    sibling = dataclasses.replace(variant, environment=SIMILAR.get(variant.environment, variant.environment))
+    path = results / "evaluations" / _cell(sibling, variant.model, asked.protocol, 1, horizon) / "evaluation.json"
+    return read_config(Evaluation, path).seconds if path.exists() else None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a study is and what the rest would take."""
+
+    name: str
+    place: str
+    question: str
+    done: int
+    steps: int
+    seconds_left: float
+    """Of the commands whose like is recorded."""
+    unknown: int
+    """Commands left that nothing like was recorded of."""
+
+
+def progress_of(study: Study) -> Progress:
+    """One line of the list."""
+    plan, todo = find_plan(study.name), steps(study)
+    left = [step for step in todo if not step.done]
+    known = [step.seconds for step in left if step.seconds is not None]
+    trained = sum(_adopted(variant, study) is not None for variant in plan.variants)
+    done = trained + sum(step.done for step in todo)
+    return Progress(
+        study.name or "", plan.place, plan.question, done, trained + len(todo), sum(known), len(left) - len(known)
+    )

@@ -1,0 +1,530 @@
+"""What the records say about the paper's studies: a table, a figure and a claim with its rule for each.
+
+The rules were written before any of the runs was looked at. Each study names how many tests it makes, and beside the
+p-value of a test stands Holm's, which is for all of them together. `saltwm study NAME` makes what is missing.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from saltwm.disk.records import Cell as Evaluated
+from saltwm.disk.records import Diagnosis, Efficiency, PairedDifference
+from saltwm.evaluation.statistics import ALPHA, holm, over_seeds, paired_difference, wilson
+from saltwm.ground.rng import stream
+from saltwm.report import paper_figures, tables
+from saltwm.report.claims import Claim, Finding, Verdict, growth_range
+from saltwm.report.figures import Drawing, Point, success_by_variant
+from saltwm.report.findings import Findings
+from saltwm.report.table import Cell, Table
+
+FOUR = ("two-room", "reacher", "push-t", "cube")
+SEEDS = (0, 1, 2)
+HOW = (
+    "Each is made by one command, `saltwm study NAME`; without a name it lists them with what each costs and how far "
+    "it is. Rules were written before the runs were looked at (`saltwm/report/studies.py`); p is of one test, Holm's "
+    "of all tests of a study together. One training seed unless a row names another. LeWM plans with three frames."
+)
+BOOTSTRAPS = 10_000
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One variant of a study: its name in evaluations and on the figure's axis."""
+
+    method: str
+    label: str
+    family: str = "salt"
+    """salt or lewm: the colour."""
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """A study as a document shows it."""
+
+    name: str
+    table: Table
+    claim: Claim
+    drawing: Drawing | None
+    missing: int
+    """Evaluations of the study that are not there."""
+
+
+@dataclass(frozen=True)
+class _Study:
+    """How a study is read: arms by environment, the arm that the others are compared with, and the rule."""
+
+    name: str
+    title: str
+    place: str
+    environments: tuple[str, ...]
+    arms: Callable[[str], tuple[Arm, ...]]
+    sentence: str
+    rule: str
+    judge: Callable[["_Evidence"], list[Finding]]
+    reference: str = "salt"
+    protocol: str = "clean"
+    horizons: tuple[int, ...] = (5,)
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """The cells and diagnoses of a study."""
+
+    study: _Study
+    findings: Findings
+
+    def cells(self, environment: str, method: str, horizon: int = 5) -> list[Evaluated]:
+        """Of all task seeds, in their order."""
+        found = [
+            cell
+            for cell in self.findings.cells
+            if (cell.evaluation.environment, cell.evaluation.method) == (environment, method)
+            and (cell.evaluation.protocol, cell.evaluation.horizon_blocks) == (self.study.protocol, horizon)
+        ]
+        return sorted(found, key=lambda cell: cell.evaluation.seed)
+
+    def shared(self, environment: str, a: str, b: str, horizon: int = 5) -> tuple[list[bool], list[bool]]:
+        """Outcomes of both on the tasks that both have, in one order."""
+        ours, theirs = (
+            {cell.evaluation.tasks_sha256: cell for cell in self.cells(environment, m, horizon)} for m in (a, b)
+        )
+        both = [tasks for tasks in ours if tasks in theirs]
+        a_won, b_won = ([x for tasks in both for x in outcomes(side[tasks])] for side in (ours, theirs))
+        return a_won, b_won
+
+    def difference(self, environment: str, a: str, b: str, horizon: int = 5) -> PairedDifference | None:
+        """a against b on the tasks that both have."""
+        a_won, b_won = self.shared(environment, a, b, horizon)
+        return paired_difference(a_won, b_won) if a_won else None
+
+    def diagnosis(self, environment: str, method: str) -> Diagnosis | None:
+        """Of the run that was evaluated under that name."""
+        runs = {tables.run_name(cell.evaluation) for cell in self.cells(environment, method)}
+        found = [run.diagnosis for run in self.findings.runs if run.name in runs and run.environment == environment]
+        return next((d for d in found if d), None)
+
+
+def outcomes(cell: Evaluated) -> list[bool]:
+    """Success by task."""
+    return [episode.success for episode in cell.episodes]
+
+
+# --- arms ------------------------------------------------------------------------------------------------------------
+
+
+def matched(environment: str) -> str:
+    """What the name of a run with one rollout per window ends in, where the recipe has seven."""
+    return "-starts1" if environment in ("two-room", "reacher") else ""
+
+
+def objective_arms(environment: str) -> tuple[Arm, ...]:
+    """The four cells of Table 3."""
+    end = matched(environment)
+    return (
+        Arm(f"salt-one-step{end}", "SALT one-step"),
+        Arm(f"salt{end}", "SALT rollout"),
+        Arm(f"lewm{end}-history3", "LeWM one-step", "lewm"),
+        Arm(f"lewm-rollout{end}-history3", "LeWM rollout", "lewm"),
+    )
+
+
+def fixed(*arms: Arm) -> Callable[[str], tuple[Arm, ...]]:
+    """The same in every environment."""
+    return lambda environment: arms
+
+
+def seed_arms(environment: str) -> tuple[Arm, ...]:
+    """Both models with each training seed."""
+    ends = ["" if seed == 0 else f"-s{seed}" for seed in SEEDS]
+    salt = [Arm(f"salt{end}", f"SALT, seed {seed}") for seed, end in zip(SEEDS, ends, strict=True)]
+    lewm = [Arm(f"lewm{end}-history3", f"LeWM, seed {seed}", "lewm") for seed, end in zip(SEEDS, ends, strict=True)]
+    return (*salt, *lewm)
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def _difference_text(d: PairedDifference, corrected: float | None = None) -> str:
+    text = f"{d.difference:+.1f} points ({d.low:+.1f} to {d.high:+.1f}), p {tables.p_value(d.p)}"
+    return text if corrected is None else f"{text}, Holm {tables.p_value(corrected)}"
+
+
+def _tested(
+    evidence: _Evidence, pairs: Iterable[tuple[str, str, str, int, str]]
+) -> list[tuple[str, str, PairedDifference, float]]:
+    """Environment, condition, difference and corrected p of each (environment, a, b, horizon, words) that is there."""
+    found = [(e, words, evidence.difference(e, a, b, h)) for e, a, b, h, words in pairs]
+    there = [(e, words, d) for e, words, d in found if d is not None]
+    corrected = holm([d.p for _, _, d in there])
+    return [(e, words, d, p) for (e, words, d), p in zip(there, corrected, strict=True)]
+
+
+def _better(evidence: _Evidence, a: Callable[[str], str], b: Callable[[str], str]) -> list[Finding]:
+    """One paired test per environment and horizon, a better than b by Holm's p."""
+    study = evidence.study
+    pairs = [
+        (e, a(e), b(e), h, f"H={h}" if len(study.horizons) > 1 else "")
+        for e in study.environments
+        for h in study.horizons
+    ]
+    return [
+        Finding(e, words, _difference_text(d, p), decided(d.difference, p))
+        for e, words, d, p in _tested(evidence, pairs)
+    ]
+
+
+def _long(evidence: _Evidence) -> list[Finding]:
+    """One paired test per environment and horizon."""
+    pairs = []
+    for environment in evidence.study.environments:
+        for horizon in evidence.study.horizons:
+            has_three = bool(evidence.cells(environment, "lewm-history3", horizon))
+            other, words = ("lewm-history3", "three frames") if has_three else ("lewm", "one frame")
+            pairs.append((environment, "salt", other, horizon, f"H={horizon}, LeWM with {words}"))
+    tests = _tested(evidence, pairs)
+    return [Finding(e, words, _difference_text(d, p), decided(d.difference, p)) for e, words, d, p in tests]
+
+
+def decided(difference: float, p: float) -> Verdict:
+    """A difference above zero holds, below it does not hold, and neither is shown at p >= 0.05."""
+    if p >= ALPHA:
+        return "not shown"
+    return "holds" if difference > 0 else "does not hold"
+
+
+def _interaction(evidence: _Evidence) -> list[Finding]:
+    """What rollout training gives SALT less what it gives LeWM, as the equal-weight mean over environments."""
+    changes = []
+    for environment in evidence.study.environments:
+        found = [evidence.cells(environment, arm.method) for arm in objective_arms(environment)]
+        if all(found) and len({tuple(c.evaluation.tasks_sha256 for c in cells) for cells in found}) == 1:
+            salt_one, salt_roll, lewm_one, lewm_roll = (
+                np.array([x for cell in cells for x in outcomes(cell)], dtype=float) for cells in found
+            )
+            changes.append((environment, salt_roll - salt_one, lewm_roll - lewm_one))
+    if not changes:
+        return []
+    lines = [
+        Finding(
+            e, "", f"SALT {100 * s.mean():+.1f}, LeWM {100 * w.mean():+.1f} points by rollout training", "not shown"
+        )
+        for e, s, w in changes
+    ]
+    mean = float(np.mean([100 * (s - w).mean() for _, s, w in changes]))
+    rng = stream(0, "study objective")
+    draws = np.zeros(BOOTSTRAPS)
+    for _, s, w in changes:
+        gain = s - w
+        draws += 100 * gain[rng.integers(0, len(gain), (BOOTSTRAPS, len(gain)))].mean(axis=1) / len(changes)
+    low, high = np.percentile(draws, (2.5, 97.5))
+    verdict: Verdict = "holds" if low > 0 else "does not hold" if high < 0 else "not shown"
+    where = f"mean of {len(changes)}"
+    return [*lines, Finding(where, "", f"{mean:+.1f} points ({low:+.1f} to {high:+.1f})", verdict)]
+
+
+def _free(evidence: _Evidence) -> list[Finding]:
+    """The norms of a free A0 grow less than LeWM's, as SALT's do."""
+    found = [evidence.diagnosis("push-t", arm.method) for arm in evidence.study.arms("push-t")]
+    if any(d is None for d in found):
+        return []
+    texts, ranges = [], []
+    for d in found:
+        assert d is not None
+        ranges.append(growth_range(d))
+        growth = d.propagation_norm[-1] / d.propagation_norm[0]
+        texts.append(f"{growth:.2f} ({ranges[-1][0]:.2f} to {ranges[-1][1]:.2f})")
+    free, lewm = ranges[1], ranges[2]
+    verdict: Verdict = "holds" if free[1] < lewm[0] else "does not hold" if lewm[1] < free[0] else "not shown"
+    return [Finding("push-t", "", f"SALT {texts[0]}, free A0 {texts[1]}, LeWM {texts[2]}", verdict)]
+
+
+def _extremes(evidence: _Evidence) -> list[Finding]:
+    """Both extremes of the sweep are worse than the recipe's value, the values next to it are not."""
+    study, findings = evidence.study, []
+    pairs = [(e, arm.method, "salt", 5, arm.label) for e in study.environments for arm in study.arms(e)]
+    tests = _tested(evidence, [pair for pair in pairs if pair[1] != "salt"])
+    for environment in study.environments:
+        mine = [(words, d, p) for e, words, d, p in tests if e == environment]
+        if len(mine) < len(study.arms(environment)) - 1:
+            continue
+        worse = [d.difference < 0 and p < ALPHA for _, d, p in mine]
+        verdict: Verdict = "not shown"
+        if worse[0] and worse[-1] and not any(worse[1:-1]):
+            verdict = "holds"
+        elif any(worse[1:-1]):
+            verdict = "does not hold"
+        text = "; ".join(f"{words}: {_difference_text(d, p)}" for words, d, p in mine)
+        findings.append(Finding(environment, "", text, verdict))
+    return findings
+
+
+def _steady(evidence: _Evidence, points: float = 3.0) -> list[Finding]:
+    """Success varies by no more than that over the sweep."""
+    study, findings = evidence.study, []
+    pairs = [(e, arm.method, "salt", 5, arm.label) for e in study.environments for arm in study.arms(e)]
+    tests = _tested(evidence, [pair for pair in pairs if pair[1] != "salt"])
+    for environment in study.environments:
+        cells = [evidence.cells(environment, arm.method) for arm in study.arms(environment)]
+        if not all(cells):
+            continue
+        rates = [100 * np.mean([x for cell in some for x in outcomes(cell)]) for some in cells]
+        spread = float(max(rates) - min(rates))
+        differs = any(e == environment and p < ALPHA for e, _, _, p in tests)
+        verdict: Verdict = "holds" if spread <= points else "does not hold" if differs else "not shown"
+        findings.append(
+            Finding(environment, "", f"{min(rates):.1f} to {max(rates):.1f} %, {spread:.1f} points", verdict)
+        )
+    return findings
+
+
+def _over_training_seeds(evidence: _Evidence) -> list[Finding]:
+    """Tasks are paired inside training seeds, and every seed must point the same way."""
+    study, rows = evidence.study, []
+    for environment in study.environments:
+        arms = study.arms(environment)
+        salt, lewm = arms[: len(SEEDS)], arms[len(SEEDS) :]
+        shared = [evidence.shared(environment, a.method, b.method) for a, b in zip(salt, lewm, strict=True)]
+        there = [(a_won, b_won) for a_won, b_won in shared if a_won]
+        if there:
+            pooled = paired_difference([x for a, _ in there for x in a], [x for _, b in there for x in b])
+            rows.append((environment, [paired_difference(a, b) for a, b in there], pooled))
+    corrected = holm([pooled.p for _, _, pooled in rows])
+    findings = []
+    for (environment, each, pooled), p in zip(rows, corrected, strict=True):
+        together = over_seeds([d.difference for d in each])
+        spread = f"; {together.mean:+.1f} ± {together.std:.1f} over seeds" if together.std is not None else ""
+        points = ", ".join(f"{d.difference:+.1f}" for d in each)
+        same = len(each) == len(SEEDS) and len({d.difference > 0 for d in each}) == 1
+        verdict = decided(pooled.difference, p) if same else "not shown"
+        text = (
+            f"{len(each)} of {len(SEEDS)} training seeds: {points} points{spread}; pooled {_difference_text(pooled, p)}"
+        )
+        findings.append(Finding(environment, "", text, verdict))
+    return findings
+
+
+# --- the studies -----------------------------------------------------------------------------------------------------
+
+
+_LAMBDAS = tuple(Arm("salt" if x == 0.3 else f"salt-lambda{x:g}", f"{x:g}") for x in (0.03, 0.1, 0.3, 1, 3))
+_DIMS = tuple(Arm("salt" if d == 192 else f"salt-d{d}", str(d)) for d in (96, 192, 384))
+_KS = tuple(Arm("salt" if k == 5 else f"salt-k{k}", str(k)) for k in (2, 5, 8))
+_LONG = (Arm("salt", "SALT"), Arm("lewm-history3", "LeWM", "lewm"), Arm("lewm", "LeWM, one frame", "lewm"))
+
+STUDIES: tuple[_Study, ...] = (
+    _Study(
+        "objective",
+        "Transition and objective (Table 3)",
+        "Sec. 4.3: LeWM 82.7 to 77.8 %, SALT 84.4 to 92.7 % by rollout training, means of four environments",
+        FOUR,
+        objective_arms,
+        "Rollout training helps SALT more than LeWM",
+        "success by rollout training less success by one-step training, SALT's less LeWM's, the equal-weight mean over "
+        "environments: its 95 % interval, bootstrapped over tasks inside environments, is above zero; one test",
+        _interaction,
+    ),
+    _Study(
+        "modulation",
+        "Without action-dependent modulation (Table 8)",
+        "App. F.1: 11.3 against 90.7 % on Reacher",
+        ("reacher",),
+        fixed(Arm("salt-modes0", "A0 alone"), Arm("salt", "A(c)")),
+        "SALT needs a transition matrix that depends on the action",
+        f"exact paired McNemar test of SALT against R = 0 on the same tasks, p < {ALPHA:g}; one test",
+        partial(_better, a=lambda e: "salt", b=lambda e: "salt-modes0"),
+    ),
+    _Study(
+        "spectral",
+        "Without the bound on A0",
+        "App. C.4: growth of the norm 4.42 without, 4.28 with it, 8.74 for LeWM on PushT",
+        ("push-t",),
+        fixed(Arm("salt", "bounded"), Arm("salt-free", "free"), Arm("lewm-history3", "LeWM", "lewm")),
+        "The norms of a free A0 also grow less than LeWM's",
+        "the largest growth among the free model's measurements is below the smallest among LeWM's; no test",
+        _free,
+    ),
+    _Study(
+        "lambda",
+        "Weight of SIGReg (Figure 7)",
+        "App. F.2.1: stable near the default, lower at both ends, on PushT",
+        ("two-room", "reacher"),
+        fixed(*_LAMBDAS),
+        "Success is stable near the default weight and lower at both ends",
+        f"exact paired McNemar tests against the recipe's 0.3, Holm's p over all of them < {ALPHA:g}: lower at both "
+        "ends and not next to it; it does not hold where a value next to it is lower",
+        _extremes,
+    ),
+    _Study(
+        "dim",
+        "Size of the latent (Figure 8)",
+        "App. F.2.2: at most about three points over a fourfold range, on Two-Room and Cube",
+        ("two-room", "reacher"),
+        fixed(*_DIMS),
+        "Success varies by at most three points over a fourfold range of d",
+        "largest less smallest rate is at most 3 points; it does not hold where it is more and Holm's p of a paired "
+        f"test against d = 192 is < {ALPHA:g}",
+        _steady,
+    ),
+    _Study(
+        "rollout",
+        "Length of the training rollout",
+        "Sec. 3.5 fixes K = 5 and shows no sweep",
+        ("two-room", "reacher"),
+        fixed(*_KS),
+        "Success varies by at most three points over K",
+        "largest less smallest rate is at most 3 points; it does not hold where it is more and Holm's p of a paired "
+        f"test against K = 5 is < {ALPHA:g}",
+        _steady,
+    ),
+    _Study(
+        "horizon",
+        "Long horizons (Table 7, Figure 4)",
+        "Sec. 4.5: SALT ahead by 4 to 25 points in all twelve combinations",
+        FOUR,
+        fixed(*_LONG),
+        "SALT keeps its advantage over long horizons",
+        f"exact paired McNemar tests on shared tasks, Holm's p over all combinations < {ALPHA:g}; LeWM with three "
+        "frames where it was evaluated so, with one otherwise",
+        _long,
+        protocol="long",
+        horizons=(10, 15, 20),
+    ),
+    _Study(
+        "seeds",
+        "Training seeds",
+        "the paper trains each model once",
+        FOUR,
+        seed_arms,
+        "SALT plans better than LeWM over three training seeds",
+        f"tasks paired inside training seeds: the difference has one sign for all three seeds, and Holm's p over the "
+        f"environments of the pooled exact McNemar test is < {ALPHA:g}",
+        _over_training_seeds,
+    ),
+    _Study(
+        "cube-double",
+        "Two cubes (Table 4)",
+        "Sec. 4.6: SALT 54.0, LeWM 36.0, Random 32.7 %, three training runs of 50 episodes",
+        ("cube-double",),
+        seed_arms,
+        "SALT plans better than LeWM with two cubes",
+        f"tasks paired inside training seeds: the difference has one sign for all three seeds, and the p of the pooled "
+        f"exact McNemar test is < {ALPHA:g}; one test",
+        _over_training_seeds,
+        protocol="paper",
+    ),
+)
+"""In the order of the document."""
+
+
+def study_reports(findings: Findings) -> list[StudyReport]:
+    """Every study of which more than its reference is recorded."""
+    reports = [_report(_Evidence(study, findings)) for study in STUDIES]
+    return [report for report in reports if report is not None]
+
+
+def _report(evidence: _Evidence) -> StudyReport | None:
+    study, lines, points, missing, begun = evidence.study, [], [], 0, False
+    for environment in study.environments:
+        for horizon in study.horizons:
+            for arm in study.arms(environment):
+                cells = evidence.cells(environment, arm.method, horizon)
+                missing += not cells
+                begun |= bool(cells) and _is_studys_own(study, arm)
+                if cells:
+                    lines.append(_line(evidence, environment, horizon, arm, cells))
+                    points.append(_point(study, environment, horizon, arm, cells))
+    if not begun:
+        return None
+    header = ("environment", *(["H"] if len(study.horizons) > 1 else []), "variant", "percent", "reached", "interval")
+    note = f"Protocol `{study.protocol}`. Made by `saltwm study {study.name}`."
+    note += f" {missing} evaluations of the study are missing." if missing else ""
+    return StudyReport(
+        study.name,
+        Table(study.title, (*header, "against SALT"), tuple(lines), note, ("variant", "against SALT")),
+        Claim(study.sentence, study.place, study.rule, tuple(study.judge(evidence))),
+        success_by_variant(study.title, points, size=(7.5, 3.0)),
+        missing,
+    )
+
+
+def _is_studys_own(study: _Study, arm: Arm) -> bool:
+    """Whether the arm says more than the main tables do."""
+    return arm.method not in ("salt", "lewm-history3") or study.name == "horizon"
+
+
+def _line(
+    evidence: _Evidence, environment: str, horizon: int, arm: Arm, cells: list[Evaluated]
+) -> tuple[Cell | str, ...]:
+    reached = [x for cell in cells for x in outcomes(cell)]
+    rate = wilson(sum(reached), len(reached))
+    reference = evidence.study.reference
+    other = None if arm.method == reference else evidence.difference(environment, arm.method, reference, horizon)
+    return (
+        tables.environment_name(environment),
+        *([str(horizon)] if len(evidence.study.horizons) > 1 else []),
+        arm.label,
+        Cell(f"{100 * rate.successes / rate.n:.1f}", strong=True),
+        f"{rate.successes}/{rate.n}",
+        f"{100 * rate.low:.1f} to {100 * rate.high:.1f}",
+        "-" if other is None else _difference_text(other),
+    )
+
+
+def _point(study: _Study, environment: str, horizon: int, arm: Arm, cells: list[Evaluated]) -> Point:
+    reached = [x for cell in cells for x in outcomes(cell)]
+    rate = wilson(sum(reached), len(reached))
+    label = f"H={horizon}" if len(study.horizons) > 1 else arm.label
+    return Point(
+        tables.environment_name(environment),
+        label,
+        arm.family,
+        100 * rate.successes / rate.n,
+        100 * rate.low,
+        100 * rate.high,
+    )
+
+
+def figure_file(name: str) -> str:
+    """Beside the document."""
+    return f"figures/study-{name}.svg"
+
+
+def not_begun(findings: Findings, reports: Sequence[StudyReport]) -> list[str]:
+    """Studies without a record of their own."""
+    begun = {report.name for report in reports} | ({"efficiency"} if findings.efficiency else set())
+    return [name for name in ("efficiency", *(study.name for study in STUDIES)) if name not in begun]
+
+
+def efficiency(findings: Findings) -> Table | None:
+    """Table 2: what both predictors cost."""
+    record = findings.efficiency
+    if record is None:
+        return None
+    rows = tuple(
+        (
+            tables.method_name(cost.model),
+            f"{cost.parameters:,}",
+            f"{cost.forward_ms:.2f}",
+            f"{cost.one_step_iterations:.2f}",
+            f"{cost.rollout_iterations:.2f}",
+            f"{cost.planning_seconds:.1f}",
+            " / ".join(map(str, paper_figures.EFFICIENCY[cost.model])),
+        )
+        for cost in record.predictors
+    )
+    header = ("predictor", "parameters", "forward ms", "one-step it/s", "rollout it/s", "planning s", "the same †")
+    note = f"LeWM over SALT: {', '.join(_ratios(record))}. {record.how} Made by `saltwm study efficiency`."
+    return Table("Efficiency (Table 2)", header, rows, note)
+
+
+def _ratios(record: Efficiency) -> list[str]:
+    by_model = {cost.model: cost for cost in record.predictors}
+    salt, lewm = by_model["salt"], by_model["lewm"]
+    return [
+        f"parameters {lewm.parameters / salt.parameters:.1f}",
+        f"forward {lewm.forward_ms / salt.forward_ms:.1f}",
+        f"planning {lewm.planning_seconds / salt.planning_seconds:.1f}",
+    ]

@@ -1,0 +1,146 @@
+"""Studies are judged by their rules: what was made to be there is found, and nothing where there is nothing."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from saltwm.disk.records import Cell, EpisodeRecord, Evaluation
+from saltwm.evaluation.statistics import holm, wilson
+from saltwm.report import studies
+from saltwm.report.studies import STUDIES, study_reports
+
+BY_NAME = {study.name: study for study in STUDIES}
+TASKS = 100
+
+
+def cell(environment, method, reached, protocol="clean", horizon=5, seed=1):
+    """An evaluation of 100 tasks of which the numbered ones were reached."""
+    done = [task in set(reached) for task in range(TASKS)]
+    episodes = tuple(
+        EpisodeRecord(task, ok, 9 if ok else None, 9 if ok else 50, "reached" if ok else "budget", 4.0, 0.5, 0.5, ())
+        for task, ok in enumerate(done)
+    )
+    tasks, run = f"{environment}-{protocol}-{seed}", f"runs/{environment}-{method}"
+    rate = wilson(sum(done), TASKS)
+    evaluation = Evaluation(
+        environment, method, protocol, horizon, {}, "tasks.json", tasks, run, "0", seed, rate, 9.0, 1.0
+    )
+    return Cell(f"{environment}-{method}-{protocol}-seed{seed}", evaluation, episodes)
+
+
+def findings(*cells, runs=()):
+    return SimpleNamespace(cells=cells, runs=runs)
+
+
+def report(name, found):
+    reports = {one.name: one for one in study_reports(found)}
+    return reports.get(name)
+
+
+def verdicts(name, found):
+    one = report(name, found)
+    return {f.environment: f.verdict for f in one.claim.findings}
+
+
+def test_a_study_of_which_only_the_shipped_models_are_there_is_not_shown():
+    assert study_reports(findings(cell("reacher", "salt", range(80)))) == []
+
+
+def test_a_matrix_without_modulation_that_plans_worse_is_found_and_one_that_does_not_is_not():
+    salt = cell("reacher", "salt", range(80))
+    assert verdicts("modulation", findings(salt, cell("reacher", "salt-modes0", range(20)))) == {"reacher": "holds"}
+    assert verdicts("modulation", findings(salt, cell("reacher", "salt-modes0", range(78)))) == {"reacher": "not shown"}
+    assert verdicts("modulation", findings(salt, cell("reacher", "salt-modes0", range(99)))) == {
+        "reacher": "does not hold"
+    }
+
+
+def table_3(gains):
+    """Cells of all environments in which rollout training adds these many tasks to SALT and to LeWM."""
+    for environment in studies.FOUR:
+        one, roll, lewm_one, lewm_roll = (arm.method for arm in studies.objective_arms(environment))
+        yield cell(environment, one, range(50))
+        yield cell(environment, roll, range(50 + gains[0]))
+        yield cell(environment, lewm_one, range(50))
+        yield cell(environment, lewm_roll, range(50 + gains[1]))
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict"), [((20, -10), "holds"), ((0, 0), "not shown"), ((-10, 20), "does not hold")]
+)
+def test_the_interaction_of_table_3_is_the_mean_over_environments(gains, verdict):
+    found = report("objective", findings(*table_3(gains)))
+    last = found.claim.findings[-1]
+    assert last.environment == "mean of 4"
+    assert last.verdict == verdict
+    assert f"{gains[0] - gains[1]:+.1f} points" in last.measured
+    assert found.missing == 0
+
+
+def test_an_environment_with_a_hole_is_left_out_of_the_mean():
+    cells = [c for c in table_3((20, 0)) if c.name != "cube-lewm-rollout-history3-clean-seed1"]
+    found = report("objective", findings(*cells))
+    assert found.claim.findings[-1].environment == "mean of 3"
+    assert found.missing == 1
+
+
+def test_three_seeds_hold_only_together():
+    rng = np.random.default_rng(0)
+
+    def seeds(counts):
+        for seed, (salt, lewm) in enumerate(counts):
+            end = f"-s{seed}" if seed else ""
+            yield cell("push-t", f"salt{end}", rng.permutation(TASKS)[:salt])
+            yield cell("push-t", f"lewm{end}-history3", rng.permutation(TASKS)[:lewm])
+
+    assert verdicts("seeds", findings(*seeds([(70, 30), (60, 30), (65, 40)]))) == {"push-t": "holds"}
+    assert verdicts("seeds", findings(*seeds([(90, 30), (90, 30), (40, 45)]))) == {
+        "push-t": "not shown"
+    }  # signs differ
+    assert verdicts("seeds", findings(*seeds([(70, 30), (60, 30)]))) == {"push-t": "not shown"}  # a seed is missing
+
+
+def test_a_sweep_that_falls_at_both_ends_is_told_from_a_flat_and_from_a_ragged_one():
+    def sweep(*counts):
+        return findings(
+            *(cell("two-room", arm.method, range(n)) for arm, n in zip(studies._LAMBDAS, counts, strict=True))
+        )
+
+    assert verdicts("lambda", sweep(20, 88, 90, 89, 30)) == {"two-room": "holds"}
+    assert verdicts("lambda", sweep(90, 90, 90, 90, 90)) == {"two-room": "not shown"}
+    assert verdicts("lambda", sweep(20, 40, 90, 89, 30)) == {"two-room": "does not hold"}
+
+
+def test_a_spread_of_three_points_is_steady_and_one_of_thirty_is_not():
+    def sweep(*counts):
+        return findings(*(cell("two-room", arm.method, range(n)) for arm, n in zip(studies._DIMS, counts, strict=True)))
+
+    assert verdicts("dim", sweep(89, 90, 92)) == {"two-room": "holds"}
+    assert verdicts("dim", sweep(60, 90, 92)) == {"two-room": "does not hold"}
+    assert verdicts("dim", sweep(86, 90, 90)) == {"two-room": "not shown"}
+
+
+def test_growth_of_a_free_base_matrix_is_compared_with_lewm():
+    def diagnosed(method, growths):
+        norms = tuple((1.0, growth) for growth in growths)
+        d = SimpleNamespace(propagation_measured=norms, propagation_norm=(1.0, float(np.mean(growths))))
+        return SimpleNamespace(name=f"push-t-{method}", environment="push-t", diagnosis=d)
+
+    cells = [cell("push-t", method, range(9)) for method in ("salt", "salt-free", "lewm-history3")]
+    salt, lewm = diagnosed("salt", (4, 5)), diagnosed("lewm-history3", (8, 9))
+    for growths, verdict in (((4, 6), "holds"), ((4, 8.5), "not shown"), ((10, 11), "does not hold")):
+        found = findings(*cells, runs=(salt, diagnosed("salt-free", growths), lewm))
+        assert verdicts("spectral", found) == {"push-t": verdict}
+
+
+def test_long_horizons_are_corrected_for_the_number_of_tests():
+    cells = []
+    for horizon in (10, 15, 20):
+        cells += [
+            cell("reacher", "salt", range(13), "long", horizon),
+            cell("reacher", "lewm", range(6), "long", horizon),
+        ]
+    found = report("horizon", findings(*cells))
+    assert all("LeWM with one frame" in f.condition for f in found.claim.findings)
+    assert {f.verdict for f in found.claim.findings} == {"holds" if min(holm([1 / 64] * 3)) < 0.05 else "not shown"}
