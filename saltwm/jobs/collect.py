@@ -71,7 +71,7 @@ class Collect(Job):
                 parts.finish(self.out, recipe)
         return Dataset.open(self.out)
 
-    run = do
+    run = do  # its first name
 
     def recipe(self) -> "Recipe":
         """What the dataset's files say of this job."""

@@ -86,14 +86,14 @@ def test_a_figure_says_whether_it_is_what_was_wanted(figure, met):
 def test_bench_writes_and_prints_what_was_measured(monkeypatch, tmp_path, capsys):
     figure = Figure("speed", 2.0, "x", at_least=1.0, note="once")
     monkeypatch.setitem(BENCHES, "plan", lambda quick: [figure])
-    Bench("plan", out=tmp_path / "bench").run()
+    Bench("plan", out=tmp_path / "bench").do()
     assert "speed" in capsys.readouterr().out
     expected = [dataclasses.asdict(figure) | {"met": True}]
     assert json.loads((tmp_path / "bench" / "plan.json").read_text()) == expected
-    Bench("plan", json=True).run()
+    Bench("plan", json=True).do()
     assert json.loads(capsys.readouterr().out) == {"plan": expected}
     with pytest.raises(UsageError, match="did you mean 'plan'"):
-        Bench("plam").run()
+        Bench("plam").do()
 
 
 @pytest.mark.full

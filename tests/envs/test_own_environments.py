@@ -74,7 +74,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_class_named_by_the_user_is_collected_by_many_processes(own_module: str, tmp_path: Path) -> None:
-    dataset = Collect(own_module, tmp_path / "data", 6, image_size=16, episodes_per_part=2, workers=2).run()
+    dataset = Collect(own_module, tmp_path / "data", 6, image_size=16, episodes_per_part=2, workers=2).do()
     assert dataset.world.environment == "slide"
     assert dataset.recipe.source.state_fields == "position 1 m"
     assert fields_of(dataset) == (StateField("position", 0, 1, "m"),)
@@ -83,7 +83,7 @@ def test_a_class_named_by_the_user_is_collected_by_many_processes(own_module: st
 
 def test_a_name_in_a_file_imports_nothing(own_module: str, tmp_path: Path) -> None:
     """A dataset of a user's environment opens and trains without its module, and says how to bring it in."""
-    Collect(own_module, tmp_path / "data", 4, image_size=16, workers=1).run()
+    Collect(own_module, tmp_path / "data", 4, image_size=16, workers=1).do()
     code = (
         "import sys; from saltwm.disk.dataset import Dataset; from saltwm.envs import env_class\n"
         "world = Dataset.open('data').world; assert 'slides' not in sys.modules\n"
@@ -97,7 +97,7 @@ def test_a_name_in_a_file_imports_nothing(own_module: str, tmp_path: Path) -> No
 
 
 def test_the_command_line_takes_a_class_before_any_verb(own_module: str, tmp_path: Path) -> None:
-    Collect(own_module, tmp_path / "data", 4, image_size=16, workers=1).run()
+    Collect(own_module, tmp_path / "data", 4, image_size=16, workers=1).do()
     environment = {**os.environ, users.VARIABLE: ""}
 
     def stats(*before: str) -> subprocess.CompletedProcess[str]:

@@ -404,7 +404,7 @@ def test_planned_actions_are_bounded_under_clean_and_free_under_paper(
     monkeypatch.setattr(agent, "Agent", lambda *_, **options: given.update(options))
     held_out = Collect(
         "two-room", tmp_path / "held-out", 8, image_size=16, frame_every=5, held_out=True, workers=1
-    ).run()
+    ).do()
     job, tasks, _ = settled(evaluation_of(run, held_out, tmp_path, protocol=protocol, tasks=2))
     env, _ = chunks.surroundings(job, tasks)
     chunks._make_policy(job, tasks, env)

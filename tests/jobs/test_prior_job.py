@@ -165,7 +165,7 @@ def test_a_prior_of_another_world_is_refused(mine):
 def test_data_that_the_model_was_not_trained_on_are_refused(bare, dataset, tmp_path):
     from saltwm.jobs.collect import Collect
 
-    other = Collect("two-room", tmp_path / "other", 4, image_size=16, frame_every=5, workers=1, seed=5).run()
+    other = Collect("two-room", tmp_path / "other", 4, image_size=16, frame_every=5, workers=1, seed=5).do()
     with pytest.raises(MismatchError, match="dataset: expected"):
         learn_prior(bare, other, SMALL)
     assert not (bare / "prior").exists()
