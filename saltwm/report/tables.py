@@ -325,7 +325,7 @@ def success_table(
 def _rows_table(rows: Sequence[SuccessRow], *, seeds: bool) -> Table:
     trained = len({row.training_seed for row in rows} - {None}) > 1
     more = [*(["seed"] if seeds else []), *(["training"] if trained else [])]
-    lines = tuple(
+    lines: tuple[tuple[TableCell | str, ...], ...] = tuple(
         (
             TableCell(row.label, mark=row.method),
             *([str(row.seed)] if seeds else []),
