@@ -1,23 +1,23 @@
 """What the explorer costs on top of the bare computation: `saltwm bench explore`.
 
-A page asks through a socket, a server and a pipe; the same function is called here in this process. Both take turns,
-so that a busy machine slows them alike, and only their ratio is judged.
+A page asks through a socket, a server and a pipe; the worker says with each answer how long the bare computation took.
+Only the ratio of the two is judged: they are of the same process and the same moment.
 """
 
 import asyncio
 import contextlib
 import itertools
 import json
+import statistics
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from saltwm.bench.timing import Figure, take_turns
-from saltwm.explore.desk import Desk
+from saltwm.bench.timing import Figure
 from saltwm.explore.folders import Place, find_places
 from saltwm.explore.messages import Answer, unpack
-from saltwm.explore.worker import answer
 from saltwm.jobs.explore import Explore, bound, configured, folders_of
 
 MOST_OVERHEAD = 1.5
@@ -25,53 +25,36 @@ MOST_OVERHEAD = 1.5
 
 def explore_figures(environment: str = "two-room", rounds: int = 15) -> list[Figure]:
     """Slider and decision: as a page has them, in seconds, and as ratios to the bare computation."""
-    import torch
+    model = f"{environment}-salt"
+    with asking(find_places(folders_of((environment,)))) as ask:
+        scene = ask("scene", {"model": model}).header
+        block = scene["frameskip"] * scene["action_dim"]
+        planner = scene["planners"][0]
+        slider = {"model": model, "state": scene["state"], "blocks": [[0.1] * block] * 5}
+        decision = {"model": model, "state": scene["state"], "goal": scene["goal"], "planner": planner}
+        decision |= {"horizon_blocks": 5, "seed": 0, "number": 0, "task": 0, "bounded": True}
+        decision |= {"look_every": None, "executed_blocks": 0, "rest": []}
+        return [
+            *_measured("a slider of Imagine", partial(ask, "imagine", slider), rounds, 0.1),
+            *_measured(f"a decision of {planner}", partial(ask, "decide", decision), rounds, 0.15),
+        ]
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        places = find_places(folders_of((environment,)))
-        desk, model = Desk(places), f"{environment}-salt"
-        with asking(places) as ask:
-            return _figures(desk, ask, model, rounds)
-    finally:
-        torch.set_num_threads(threads)
 
-
-def _figures(desk: Desk, ask: Callable[..., Answer], model: str, rounds: int) -> list[Figure]:
-    scene = _checked(partial(answer, desk, "scene", {"model": model})).header
-    block = scene["frameskip"] * scene["action_dim"]
-    planner = scene["planners"][0]
-    slider = {"model": model, "state": scene["state"], "blocks": [[0.1] * block] * 5}
-    decision = {"model": model, "state": scene["state"], "goal": scene["goal"], "planner": planner}
-    decision |= {"horizon_blocks": 5, "seed": 0, "number": 0, "task": 0, "bounded": True}
-    decision |= {"look_every": None, "executed_blocks": 0, "rest": []}
-    jobs: dict[str, Callable[[], object]] = {}
-    for name, options in (("imagine", slider), ("decide", decision)):
-        jobs[f"{name}, bare"] = partial(_checked, partial(answer, desk, name, options))
-        jobs[f"{name}, page"] = partial(_checked, partial(ask, name, options))
-    timings = take_turns(jobs, rounds)
+def _measured(what: str, ask: Callable[[], Answer], rounds: int, wanted: float) -> list[Figure]:
+    """Fastest answer in seconds and the median overhead; the first round, which fills caches, is not counted."""
+    waited, ratios = [], []
+    for number in range(rounds + 1):
+        started = time.perf_counter()
+        answer = ask()
+        seconds = time.perf_counter() - started
+        assert "error" not in answer.header, answer.header["error"]
+        if number:
+            waited.append(seconds)
+            ratios.append(seconds / answer.header["seconds"])
     return [
-        Figure(
-            "a slider of Imagine, answered",
-            timings.fastest("imagine, page"),
-            "s",
-            note="0.1 s is wanted on an idle core",
-        ),
-        Figure("the same, bare", timings.fastest("imagine, bare"), "s"),
-        Figure("slider / bare", timings.ratio("imagine, page", "imagine, bare"), "x", at_most=MOST_OVERHEAD),
-        Figure(
-            f"a decision of {planner}", timings.fastest("decide, page"), "s", note="0.15 s is wanted on an idle core"
-        ),
-        Figure("the same, bare", timings.fastest("decide, bare"), "s"),
-        Figure("decision / bare", timings.ratio("decide, page", "decide, bare"), "x", at_most=MOST_OVERHEAD),
+        Figure(f"{what}, answered", min(waited), "s", note=f"{wanted:g} s is wanted on an idle core"),
+        Figure(f"{what} / bare", statistics.median(ratios), "x", at_most=MOST_OVERHEAD),
     ]
-
-
-def _checked(work: Callable[[], Answer]) -> Answer:
-    found = work()
-    assert "error" not in found.header, found.header["error"]
-    return found
 
 
 @contextlib.contextmanager

@@ -64,7 +64,9 @@ def main() -> None:
         except queue.Empty:
             continue
         message = json.loads(line)
+        started = time.perf_counter()
         found = answer(desk, message["ask"], message["with"])
+        found.header["seconds"] = time.perf_counter() - started
         packed = pack(message["id"], found)
         channel.write(len(packed).to_bytes(4, "little") + packed)
         channel.flush()
