@@ -24,6 +24,8 @@ from saltwm.jobs.pages import Anatomy, Report, Results
 from saltwm.jobs.suite import DEFAULT_PROTOCOLS, DEFAULT_SEEDS, Suite
 from saltwm.jobs.train import Train
 
+PUBLIC = ("two-room", "push-t", "reacher", "cube")
+"""Environments that the benchmark has public files of."""
 DRY_STEPS, DRY_BATCH = 2, 2
 PICTURES = 3
 """Episodes filmed per evaluation: a row of the report."""
@@ -89,9 +91,7 @@ class Reproduce(Job):
         return ("salt",) if self.preset == "quick" else ("salt", "lewm")
 
     def _papers_environment(self) -> str:
-        from saltwm.interop.hdf5 import STATE_COLUMNS
-
-        one_of("environment with public files", self.environment, STATE_COLUMNS)
+        one_of("environment with public files", self.environment, PUBLIC)
         if self.source is None:
             raise UsageError(
                 "--preset full-size trains on the public benchmark's data: give its file for "
