@@ -42,7 +42,7 @@ class Explore(Job):
     i_know: bool = False
     """Listen beyond this machine all the same."""
 
-    def run(self) -> None:
+    def do(self) -> None:
         """Serve until Ctrl-C."""
         explore(self)
 
