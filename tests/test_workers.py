@@ -12,7 +12,7 @@ from processes import is_gone
 
 from saltwm.ground.errors import MismatchError
 from saltwm.processes import pool as module
-from saltwm.processes.pool import Workers, signals_held
+from saltwm.processes.pool import Workers, signals_held, work_off
 
 
 def writer(folder):
@@ -23,6 +23,9 @@ def writer(folder):
         if deed == "refuse":
             raise MismatchError("these do not belong together")
         if deed == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if deed == "die once" and not (folder / f"{name}-began").exists():
+            (folder / f"{name}-began").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         if deed == "freeze":
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -63,6 +66,20 @@ def test_a_dead_worker_is_named_and_another_takes_over(tmp_path):
         events = run(pool, [("a", "die"), ("b", "write")])
     assert events[0] == ("lost", "a", "died (signal SIGKILL)")
     assert events[-1][:2] == ("done", "b")
+
+
+def test_an_item_whose_worker_is_lost_is_handed_out_again_until_the_caller_gives_up(tmp_path):
+    with Workers(1, writer, tmp_path) as pool:
+        events = [event for event in work_off(pool, [("a", "die once"), ("b", "write")]) if event is not None]
+        assert [(e.kind, e.item[0], e.losses) for e in events if e.kind != "part"] == [
+            ("lost", "a", 1), ("done", "a", 0), ("done", "b", 0)
+        ]  # fmt: skip
+        losses = []
+        for event in work_off(pool, [("c", "die")]):
+            losses += [event.losses] if event else []
+            if losses == [1, 2, 3]:
+                break
+    assert losses == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("deed", "why"), [("freeze", "hung (no sign of life"), ("loop", "hung (nothing finished")])

@@ -7,7 +7,6 @@ workers. Finished chunks are kept beside the result until all are there; a lost 
 import contextlib
 import shutil
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -27,10 +26,8 @@ from saltwm.jobs.chunks import TASKS_PER_CHUNK, chunk_writer, read_chunk, surrou
 from saltwm.jobs.evaluate import FRAMESKIP, MODELLESS, Acting, Settled
 from saltwm.jobs.pictures import film
 from saltwm.planning.policy import Policy
-from saltwm.processes.pool import Event, Pool, Workers
+from saltwm.processes.pool import RETRIES, Event, Pool, Workers, work_off
 
-RETRIES = 2
-"""How often a chunk is tried again after its worker was lost."""
 PLAN_SECONDS = 3600.0
 """A worker that finishes no plan for its tasks for so long is taken for hung; a large LeWM needs minutes on a CPU."""
 CHUNK_SECONDS = 6 * PLAN_SECONDS
@@ -85,24 +82,17 @@ def _run_chunks(job: Acting, count: int, directory: Path, pool: Pool) -> list[Ou
     durable.make_folder(directory)
     durable.remove_leftovers(directory)
     files = {start: directory / f"{start:05d}.json" for start in range(0, count, TASKS_PER_CHUNK)}
-    todo = [start for start, file in files.items() if not file.exists()][::-1]
+    todo = [(job, start, file) for start, file in files.items() if not file.exists()]
     sizes = {start: min(TASKS_PER_CHUNK, count - start) for start in files}
-    losses: Counter[int] = Counter()
-    done = count - sum(sizes[start] for start in todo)
+    done = count - sum(sizes[start] for _, start, _ in todo)
     with _timed(directory) as note_time, progress(f"evaluate {job.method}", count, done) as advance:
-        while todo or pool.busy:
-            while todo and pool.free:
-                start = todo.pop()
-                pool.assign((job, start, files[start]))
-            for event in pool.events():
-                _, start, _ = event.item
-                if event.kind == "done":
-                    note_time()
-                    advance(sizes[start])
-                elif event.kind == "lost":
-                    losses[start] += 1
-                    _say_loss(start, losses[start], event)
-                    todo.append(start)
+        for event in filter(None, work_off(pool, todo)):
+            _, start, _ = event.item
+            if event.kind == "done":
+                note_time()
+                advance(sizes[start])
+            elif event.kind == "lost":
+                _say_loss(start, event.losses, event)
     return [outcome for file in files.values() for outcome in read_chunk(file)]
 
 

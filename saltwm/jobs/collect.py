@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
     from saltwm.disk.layout import Collected, Episode, Recipe
     from saltwm.envs.base import Action, PlanningEnv
-    from saltwm.processes.pool import Report, Work
+    from saltwm.processes.pool import Event, Report, Work
 
 PART_STEPS = 4000
 """Steps in a part, about: small enough to lose little to an interruption, large enough for few files."""
@@ -170,10 +170,10 @@ def _collect_missing(path: Path, recipe: "Recipe", workers: int, command: str = 
     """Hand the missing parts to worker processes, one at a time each, until all are written."""
     from saltwm.disk import dataset_writer as parts
     from saltwm.ground.progress import progress
-    from saltwm.processes.pool import Workers
+    from saltwm.processes.pool import Workers, work_off
     from saltwm.processes.stopping import stop_signal
 
-    todo = parts.missing_parts(path, recipe)[::-1]
+    todo = parts.missing_parts(path, recipe)
     done = recipe.episodes - sum(len(recipe.part_episodes(part)) for part in todo)
     with (
         stop_signal() as stopped_by,
@@ -181,17 +181,25 @@ def _collect_missing(path: Path, recipe: "Recipe", workers: int, command: str = 
         _leftovers_removed(path),
         Workers(workers, _part_writer, path, recipe) as pool,
     ):
-        while todo or pool.busy:
-            while todo and pool.free:
-                pool.assign(todo.pop())
-            for event in pool.events():
-                if event.kind == "part":
-                    advance()
-                elif event.kind == "lost":
-                    raise SaltError(f"{path}: a worker process {event.why}; what is complete is kept", remedy="go on")
+        for event in work_off(pool, todo):
+            if event is not None and event.kind == "part":
+                advance()
+            elif event is not None and event.kind == "lost":
+                _say_loss(path, event)
             if stopped_by():
                 message = f"{path}: stopped; what is complete is kept. Go on with: {command}"
                 raise Stopped(message, stopped_by())
+
+
+def _say_loss(path: Path, lost: "Event") -> None:
+    """Say that a part is tried again, or SaltError if it was tried often enough."""
+    from saltwm.ground.progress import console
+    from saltwm.processes.pool import RETRIES
+
+    if lost.losses > RETRIES:
+        why = f"a worker process {lost.why}, {lost.losses} times in a row"
+        raise SaltError(f"{path}: {why}; what is complete is kept", remedy="go on")
+    console.print(f"a worker {lost.why}; its part is tried again", highlight=False, soft_wrap=True)
 
 
 def _part_writer(path: Path, recipe: "Recipe") -> "Work":

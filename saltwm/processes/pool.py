@@ -10,8 +10,9 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from types import FrameType
@@ -28,6 +29,8 @@ Work = Callable[[Any, Report], None]
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LP_NUM_THREADS"), "1")
 """Environment of a worker: one thread for arithmetic and software rendering, because there is a worker per core."""
 
+RETRIES = 2
+"""How often an item is tried again after its worker was lost."""
 BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 30.0
 """A worker without a sign of life for so long is taken for hung; on a busy machine importing torch takes seconds."""
@@ -44,6 +47,8 @@ class Event:
     why: str = ""
     hung: bool = False
     """Whether a lost worker was stopped by us because nothing came from it; else it died."""
+    losses: int = 0
+    """Workers lost over this item so far, where `work_off` hands it out."""
 
 
 class Pool(Protocol):
@@ -62,6 +67,26 @@ class Pool(Protocol):
 
     def events(self, seconds: float = 0.1) -> list[Event]:
         """What happened since the last look; waits up to `seconds` for something to happen."""
+
+
+def work_off(pool: Pool, items: Sequence[Any]) -> Iterator[Event | None]:
+    """Hand out the items until all are done; yield what happens to them, and None after each look.
+
+    An item whose worker was lost is handed out again. The caller gives up, by raising, when `losses` is beyond RETRIES.
+    """
+    todo, losses = list(range(len(items)))[::-1], Counter[int]()
+    while todo or pool.busy:
+        while todo and pool.free:
+            pool.assign(items[todo.pop()])
+        for event in pool.events():
+            if event.kind == "lost":
+                number = items.index(event.item)
+                losses[number] += 1
+                todo.append(number)
+                yield replace(event, losses=losses[number])
+            else:
+                yield event
+        yield None
 
 
 @dataclass
