@@ -30,6 +30,7 @@ def browser():
     options.binary_location = CHROMIUM
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_script_timeout(PATIENCE)  # axe on a busy machine
     yield Browser(driver)
     driver.quit()
 
