@@ -13,7 +13,7 @@ from saltwm.cli.telling import perform
 from saltwm.disk import durable
 from saltwm.disk.records import Stage, read_stages
 from saltwm.ground.checks import at_least, one_of
-from saltwm.ground.config import ModelName
+from saltwm.ground.config import ImitationConfig, MapConfig, ModelName
 from saltwm.ground.errors import UsageError
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.collect import Collect
@@ -21,6 +21,7 @@ from saltwm.jobs.data import DataImport
 from saltwm.jobs.job import Aside, Job, Maybe, Positional
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.pages import Anatomy, Report, Results
+from saltwm.jobs.prior import Prior
 from saltwm.jobs.suite import DEFAULT_PROTOCOLS, DEFAULT_SEEDS, Suite
 from saltwm.jobs.train import Train
 
@@ -33,7 +34,10 @@ PICTURES = 3
 
 @dataclass(frozen=True)
 class Reproduce(Job):
-    """Collect, train, evaluate, diagnose and report an environment, or all, from nothing; goes on where it stopped."""
+    """Collect, train, evaluate, diagnose and report an environment, or all, from nothing; goes on where it stopped.
+
+    SALT also gets an action prior, and is evaluated with it and a look after each block.
+    """
 
     VERB = "reproduce"
 
@@ -166,6 +170,7 @@ class Reproduce(Job):
                 batch_size=plan.batch_size,
                 projections=plan.projections,
             )
+        yield Prior(runs[0], data, steps=plan.prior_steps)
         for asked in plan.questions:
             yield Suite(
                 tuple(runs),
@@ -178,6 +183,18 @@ class Reproduce(Job):
                 workers=self.workers,
                 pictures=PICTURES,
             )
+        yield Suite(
+            (runs[0],),
+            (data,),
+            out=self.results,
+            protocols=("clean",),
+            planners=(MapConfig(), ImitationConfig()),
+            look_every=1,
+            tasks=next(asked.tasks for asked in plan.questions if "clean" in asked.protocols),
+            no_random=True,
+            workers=self.workers,
+            pictures=PICTURES,
+        )
         for run in runs:
             yield Diagnose(run, data, self.results)
         if self.preset != "quick":

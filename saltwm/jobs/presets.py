@@ -15,6 +15,7 @@ from saltwm.ground.config import (
     ModelName,
     ObjectiveConfig,
     ObjectiveName,
+    PriorConfig,
     ProtocolName,
     RenderQuality,
     RunConfig,
@@ -84,6 +85,8 @@ class Recipe:
     batch_size: int | None = None
     projections: int | None = None
     """SIGReg's."""
+    prior_steps: int = PriorConfig().steps
+    """Optimiser steps of SALT's action prior."""
     image_size: int = 64
     render: RenderQuality = "fast"
     frame_every: int = 5
@@ -109,7 +112,7 @@ _QUESTIONS = (
 )
 
 RECIPES: dict[tuple[str, str], Recipe] = {
-    ("quick", "two-room"): Recipe(2000, 250, (Questions(("paper", "clean"), 50),)),
+    ("quick", "two-room"): Recipe(2000, 250, (Questions(("paper", "clean"), 50),), prior_steps=1500),
     ("cpu", "two-room"): Recipe(4000, 400, _QUESTIONS),
     # Block poses change slowly: windows of 6 frames show twice as many of them as windows of 12 in the same time.
     ("cpu", "push-t"): Recipe(4000, 4000, _QUESTIONS, starts=1, batch_size=64, projections=1024),

@@ -27,10 +27,12 @@ def spelled(reproduce: Reproduce, environment: str) -> list[str]:
 def test_one_environment_lies_directly_under_out(tmp_path):
     verbs = spelled(Reproduce("cube", tmp_path), "cube")
     in_order = " ".join(verb.split()[1] for verb in verbs)
-    assert in_order == "collect train train suite suite suite diagnose diagnose decode"
+    assert in_order == "collect train train prior suite suite suite suite diagnose diagnose decode"
     assert f"--out {tmp_path}/data" in verbs[0]
     assert f"--out {tmp_path}/runs/cube-lewm" in verbs[2]
-    assert f"{tmp_path}/runs/cube-salt {tmp_path}/runs/cube-lewm" in verbs[3]
+    assert f"saltwm prior {tmp_path}/runs/cube-salt" in verbs[3]
+    assert f"{tmp_path}/runs/cube-salt {tmp_path}/runs/cube-lewm" in verbs[4]
+    assert "--planners map prior --look-every 1" in verbs[7]
 
 
 def test_all_environments_share_their_results_and_nothing_else(tmp_path):
