@@ -23,6 +23,8 @@ def _public() -> dict[str, tuple[str, str]]:
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
+    if name == "__all__":
+        return sorted(_public())
     if name.startswith("__") or name not in _public():
         raise AttributeError(f"module 'saltwm' has no attribute {name!r}")
     module, attribute = _public()[name]

@@ -1,5 +1,6 @@
 """Frames of a video file, decoded by the ffmpeg that imageio-ffmpeg brings."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,11 +42,13 @@ def video_size(file: Path) -> tuple[int, int]:
 
     if not file.is_file():
         raise DamagedError(f"{file}: missing")
-    reader = imageio_ffmpeg.read_frames(str(file))
-    try:
-        width, height = next(reader)["size"]
-    except (OSError, StopIteration, KeyError, ValueError) as error:
-        raise DamagedError(f"{file}: cannot be decoded as a video ({str(error).splitlines()[0][:200]})") from error
-    finally:
-        reader.close()
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-nostdin", "-protocol_whitelist", "file"]
+    said = subprocess.run([*command, "-i", f"file:{file}"], capture_output=True, check=False).stderr
+    lines = said.decode(errors="replace").strip().splitlines()  # it ends with an error: no output was asked for
+    found = next((size for line in lines if (size := re.search(r"Video: .*?, (\d+)x(\d+)", line))), None)
+    if found is None:
+        raise DamagedError(
+            f"{file}: cannot be decoded as a video ({lines[-1][:200] if lines else 'ffmpeg said nothing'})"
+        )
+    width, height = found.groups()
     return int(width), int(height)

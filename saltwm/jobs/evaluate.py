@@ -205,7 +205,8 @@ ActingJob = TypeVar("ActingJob", bound=Acting)
 
 def with_best_search(job: ActingJob) -> ActingJob:
     """The job with the best search that its model has an action prior for; as it is where it names one itself."""
-    if job.run in MODELLESS or job.planner is not None or job.look_every is not None:
+    is_chosen = job.planner is not None or job.look_every is not None
+    if is_chosen or job.run in MODELLESS or not Path(job.run).exists():
         return job
     from saltwm.disk import checkpoint
     from saltwm.planning.prior_files import find_prior

@@ -76,7 +76,7 @@ def test_what_is_not_shipped_is_named_with_what_is_and_how_to_make_it(shelf, tmp
     held_out = "saltwm collect push-t --held-out --frame-every 5 --seed 1000 --render fast"
     assert collected == f"{held_out} --out {shelf}/push-t-data"
     assert refused(capsys, "demo", "two-room", "--model", "lewm", "--checkpoints", str(shelf))[0] == 2
-    assert "did you mean 'two-room'" in refused(capsys, "demo", "tworoom", "--checkpoints", str(shelf))[1]
+    assert "did you mean 'two-room'" in refused(capsys, "demo", "two-rom", "--checkpoints", str(shelf))[1]
     common = ("demo", "two-room", "--checkpoints", str(shelf), "--out", str(tmp_path))
     assert "at least 0" in refused(capsys, *common, "--task", "-1")[1]
     assert "tasks fit in 20 episodes" in refused(capsys, *common, "--task", "400")[1]
@@ -126,7 +126,7 @@ def test_a_card_gets_the_rates_of_what_was_evaluated_and_the_commands_that_repea
     assert "saltwm collect two-room --out data/two-room --episodes 60" in card
     assert "saltwm ship runs/two-room-salt --out checkpoints/two-room-salt\n" in card
     (held_out,) = [line for line in card.splitlines() if "--out checkpoints/two-room-data" in line]
-    assert held_out.startswith("saltwm collect two-room --episodes 20 ")
+    assert held_out.startswith("saltwm collect two-room --out checkpoints/two-room-data --episodes 20 ")
     tasks = f"{results}/tasks/two-room-paper-seed1.json"
     assert f"\nsaltwm suite checkpoints/two-room-salt --task-sets {tasks} --out work/again\n" in card
     load(shipped)  # a new card leaves the checkpoint whole

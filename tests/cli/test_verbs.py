@@ -140,7 +140,7 @@ def test_a_mistyped_option_gets_the_nearest_right_one():
 
 
 def test_bad_input_is_one_clear_line_with_the_right_exit_code(story, tmp_path):
-    fails(2, "collect", "tworoom", "--out", tmp_path / "x", saying="did you mean 'two-room'")
+    fails(2, "collect", "two-rom", "--out", tmp_path / "x", saying="did you mean 'two-room'")
     fails(2, "train", tmp_path / "missing", "--out", tmp_path / "run", saying="saltwm collect")
     paper = ["--protocol", "paper", "--tasks", 3, "--out", tmp_path / "results"]
     fails(2, "evaluate", tmp_path / "missing", "--data", story.data, *paper, saying="saltwm train")

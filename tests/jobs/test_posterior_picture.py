@@ -7,7 +7,7 @@ import pytest
 
 from saltwm.ground.config import MapConfig, PriorConfig
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.evaluate import Request, make_job
+from saltwm.jobs.evaluate import Evaluate, settle
 from saltwm.jobs.posterior import picture_plan
 from saltwm.jobs.prior_learner import learn_prior
 
@@ -17,8 +17,8 @@ def planned(run, dataset, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictured")
     shutil.copytree(run, folder / "run")
     learn_prior(folder / "run", dataset, PriorConfig(width=24, depth=1, batch_size=64, steps=5))
-    job, _ = make_job(Request(run=None, tasks=2), dataset, folder / "results")
-    return folder / "run", job.tasks_file
+    settled = settle(Evaluate("random", data=dataset.path, tasks=2), folder / "results")
+    return folder / "run", settled.job.task_set
 
 
 def test_it_shows_the_prior_the_plan_and_what_happened(planned, tmp_path):

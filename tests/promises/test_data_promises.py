@@ -20,11 +20,12 @@ from saltwm.jobs.collect import Collect
 
 PROGRAM = """
 import sys
+from pathlib import Path
 from saltwm.jobs.collect import Collect
 from saltwm.ground.errors import SaltError
 if __name__ == "__main__":
     try:
-        path, episodes, per_part, name = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+        path, episodes, per_part, name = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
         Collect(name, path, episodes, image_size=16, frame_every=5, episodes_per_part=per_part, workers=2).do()
     except SaltError as error:
         print(error, file=sys.stderr)
@@ -116,16 +117,16 @@ def test_a_stopped_collection_says_how_to_go_on_and_leaves_nobody_behind(tmp_pat
     assert not list(path.glob(".tmp-*"))
 
 
-def test_a_dead_worker_is_an_error_that_says_so(tmp_path, program):
+def test_a_dead_worker_costs_a_retry_and_no_episode(tmp_path, program):
     path = tmp_path / "data"
-    process = start(program, path, 4000, 4)
+    process = start(program, path, 400, 4)
     while not list(path.glob("part-*")):
         time.sleep(0.05)
         assert process.poll() is None, process.stderr.read()
     os.kill(workers_of(process.pid)[0], signal.SIGKILL)
-    _, err = process.communicate(timeout=20)
-    assert process.returncode == 1
-    assert "a worker process died (signal SIGKILL)" in err
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert len(Dataset.open(path, verify="full")) == 400
     assert not wait_until_gone(process.pid)
 
 

@@ -350,7 +350,7 @@ def test_the_page_says_which_records_its_tables_came_from(page, results):
 
 def test_success_by_kind_of_task_is_shown_where_the_environment_tells_kinds_apart(tmp_path):
     page = render(read_findings(make_results(tmp_path, ("two-room", "reacher"), n=20, pictures=0)))
-    assert page.count("What the tasks ask for") == 1  # a reach is a reach
+    assert page.count("<h4>What the tasks ask for") == 1  # a reach is a reach
     assert "through the door" in page
 
 
