@@ -429,6 +429,7 @@ def _in_words(shown: "Demonstrated") -> dict[str, Any]:
     verdict = "reached" if shown.reached else "not reached"
     return {
         shown.environment: f"{shown.model}, held-out task {shown.task}",
+        "planned with": shown.search,
         "goal": f"{verdict} after {shown.steps} of {shown.budget_steps} steps",
         "distance": f"{shown.start_distance:.2f} success radii at the start, {shown.final_distance:.2f} at the end "
         f"(1 is {shown.success_radius})",
