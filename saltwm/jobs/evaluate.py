@@ -206,11 +206,13 @@ ActingJob = TypeVar("ActingJob", bound=Acting)
 def with_best_search(job: ActingJob) -> ActingJob:
     """The job with the best search that its model has an action prior for; as it is where it names one itself."""
     is_chosen = job.planner is not None or job.look_every is not None
-    if is_chosen or job.run in MODELLESS or not Path(job.run).exists():
+    if is_chosen or job.run in MODELLESS:
         return job
     from saltwm.disk import checkpoint
     from saltwm.planning.prior_files import find_prior
 
+    if not checkpoint.named(Path(job.run)).exists():
+        return job  # `settle` says what is wrong with it
     path = checkpoint.find_checkpoint(Path(job.run))
     if find_prior(path) is None:
         return job
