@@ -18,7 +18,15 @@ from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import FORMAT, CheckpointInfo, RunInfo
 from saltwm.disk.records import read_cell, read_cells, read_tasks
 from saltwm.evaluation.statistics import comparisons
-from saltwm.ground.config import CEMConfig, EncoderConfig, GaussNewtonConfig, ModelConfig, RunConfig, TrainConfig
+from saltwm.ground.config import (
+    CEMConfig,
+    EncoderConfig,
+    GaussNewtonConfig,
+    ModelConfig,
+    PriorPlanner,
+    RunConfig,
+    TrainConfig,
+)
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError, UsageError
 from saltwm.ground.identity import filed
 from saltwm.jobs import cell as cells
@@ -130,17 +138,22 @@ def test_a_cell_s_file_is_its_command(undisturbed, run, asked, tmp_path):
         retrained.do()
 
 
-@pytest.mark.parametrize("cell", sorted((ROOT / "results" / "evaluations").iterdir()), ids=lambda path: path.name)
+SHIPPED_CELLS = sorted(cell for root in ("results", "search") for cell in (ROOT / root / "evaluations").iterdir())
+
+
+@pytest.mark.parametrize("cell", SHIPPED_CELLS, ids=lambda path: path.name)
 def test_every_shipped_cell_is_the_job_that_its_command_asks_for(cell, monkeypatch):
     monkeypatch.chdir(ROOT)
-    job = Evaluate.found_in(Path("results/evaluations") / cell.name)
+    job = Evaluate.found_in(cell.relative_to(ROOT))
     words = spell(job)
     again = parse(words.split()[1:])
     assert dataclasses.replace(again, inputs=job.inputs) == job
     assert job.inputs == {
         "run": "random" if job.run == "random" else durable.sha256(Path(job.run) / durable.MANIFEST),
         "task_set": read_tasks(job.task_set).sha256,
+        **({"prior": durable.sha256(Path(job.run) / "prior" / durable.MANIFEST)} if "prior" in job.inputs else {}),
     }
+    assert ("prior" in job.inputs) == isinstance(job.planner, PriorPlanner)
 
 
 def test_an_interrupted_evaluation_goes_on_with_the_chunks_that_are_left(
