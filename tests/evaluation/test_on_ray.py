@@ -70,9 +70,21 @@ class TwoNodes:
     def __init__(self, process, address, raylet):
         self.process, self.address, self.raylet = process, address, int(raylet)
 
+    def actors(self):
+        """{pid: (whether it is of the second node, title)} of the processes that run chunks."""
+        found = processes().items()
+        return {pid: (parent == self.raylet, title) for pid, (parent, _, title) in found if "ChunkActor" in title}
+
+    def halt_first(self):
+        """Halt the first node's processes, so that the chunks are left to the second; returns them."""
+        first = [pid for pid, (second, _) in self.actors().items() if not second]
+        for pid in first:
+            os.kill(pid, signal.SIGSTOP)
+        return first
+
     def second_works(self):
         """Whether a process of the second node is running a chunk."""
-        return any(parent == self.raylet and "ChunkActor.run" in title for parent, _, title in processes().values())
+        return any(second and "ChunkActor.run" in title for second, title in self.actors().values())
 
     def kill_second(self):
         """Its raylet and workers together, as when a machine loses power."""
@@ -125,10 +137,14 @@ def test_a_killed_node_costs_a_retry_and_changes_no_byte(cluster, dataset, tmp_p
     local = {"out": tmp_path / "local", "workers": 1, "pictures": 0, "protocols": ("paper",)}
     Suite((), (dataset.path,), seeds=(1, 2), tasks=50, **local).do()
     process = suite_on(cluster, dataset, tmp_path / "ray", "--seeds", "1", "2", "--tasks", "50", "--pictures", "0")
+    halted = []
     while not cluster.second_works():
         assert process.poll() is None, process.communicate()
+        halted += cluster.halt_first()
         time.sleep(0.005)
     cluster.kill_second()
+    for pid in set(halted):
+        os.kill(pid, signal.SIGCONT)
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "a worker on 127.0.0.1 was lost" in errors
