@@ -154,6 +154,7 @@ class Session:
             metrics,
             checkpoint.package_versions(),
             dataset.recipe.source,
+            tuple(ancestor.sha256 for ancestor in dataset.lineage) or None,
         )
         state = checkpoint.optimizer_tensors(self._optimizer, self._names)
         self.saved = checkpoint.save(self._out, info, weights, state, self._config.train.keep)

@@ -87,6 +87,8 @@ def train(
     """Train, or go on training, the run in `out`; returns when all steps are done. One process of many writes."""
     devices = devices or Devices()
     check_options(config)
+    if (out / checkpoint.RUN_FILE).exists():  # the data as they were when the run began, should they have grown since
+        dataset = dataset.as_of(checkpoint.read_run(out).dataset_sha256)
     # No memory, no time: sizes that do not fit together are refused before anything is written.
     with torch.device("meta"):
         WorldModel(config.model, dataset.world)

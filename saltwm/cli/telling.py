@@ -114,10 +114,16 @@ def _collected(job: Collect, dataset: "Dataset") -> Told:
         then = spell(Evaluate(run, job.out, protocol="clean", out=RESULTS))
     else:
         then = spell(Train(job.out, Path(run), "quick"))
-    actions = int(dataset.lengths.sum())
-    return Told(
-        {"dataset": str(job.out), "episodes": len(dataset.lengths), "actions": actions, "sha256": dataset.sha256}, then
-    )
+    facts: dict[str, Any] = {
+        "dataset": str(job.out),
+        "episodes": len(dataset.lengths),
+        "actions": int(dataset.lengths.sum()),
+        "sha256": dataset.sha256,
+    }
+    before = [dataclasses.asdict(ancestor) for ancestor in dataset.lineage]
+    grew = ", ".join(f"{ancestor.episodes} episodes ({ancestor.sha256[:12]})" for ancestor in dataset.lineage)
+    words = facts | ({"grew from": grew} if grew else {})
+    return Told(words, then, facts | ({"before": before} if before else {}))
 
 
 @tell.register(DataVerify)

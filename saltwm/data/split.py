@@ -40,12 +40,17 @@ def held_out_episodes(dataset: Dataset, split_seed: int, validation_fraction: fl
     """
     if dataset.recipe.is_held_out:
         return np.arange(len(dataset))
-    return chosen(len(dataset), split_seed, validation_fraction)
+    first, *grown = dataset.recipe.stage_episodes
+    # Each stage is split for itself, so that an episode stays on its side of the split when the dataset grows.
+    sides = [chosen(len(first), split_seed, validation_fraction)]
+    for number, stage in enumerate(grown, start=1):
+        sides.append(stage.start + chosen(len(stage), split_seed, validation_fraction, number))
+    return np.concatenate(sides)
 
 
-def chosen(count: int, seed: int, fraction: float) -> Ids:
-    """A random share of 0 .. count-1, ascending (App. B.1)."""
-    return np.sort(rng.stream(seed, "split").permutation(count)[: round(fraction * count)])
+def chosen(count: int, seed: int, fraction: float, *stage: int) -> Ids:
+    """A random share of 0 .. count-1, ascending (App. B.1); another for each stage of a dataset that grew."""
+    return np.sort(rng.stream(seed, "split", *stage).permutation(count)[: round(fraction * count)])
 
 
 # --- the refusals ----------------------------------------------------------------------------------------------------
@@ -77,8 +82,11 @@ def why_seen(info: "CheckpointInfo", source: Dataset | TaskSet) -> str | None:
     """
     if isinstance(source, Dataset) and source.recipe.is_held_out:
         return None
-    own = source.dataset_sha256 if isinstance(source, TaskSet) else source.sha256
-    if info.dataset_sha256 == own:
+    if isinstance(source, TaskSet):
+        same = source.dataset_sha256 in (info.dataset_sha256, *(info.dataset_lineage or ()))
+    else:
+        same = source.is_or_was(info.dataset_sha256) or source.sha256 in (info.dataset_lineage or ())
+    if same:  # or was so before it grew: an episode stays on its side of the split
         return _why_split(info.run.train)
     return None if isinstance(source, TaskSet) else _why_same_episodes(info.dataset_source, source.recipe.source)
 

@@ -33,7 +33,7 @@ from saltwm.ground.errors import (
     not_a_run,
 )
 from saltwm.ground.identity import Memo
-from saltwm.ground.strict_json import LATER, differing_fields
+from saltwm.ground.strict_json import IF_SET, LATER, differing_fields
 from saltwm.model.traits import TRANSITIONS, traits_of
 
 if TYPE_CHECKING:  # torch takes a second to import, and most readers want the descriptions alone
@@ -83,6 +83,8 @@ class CheckpointInfo:
     versions: dict[str, str]
     dataset_source: Source | None = field(default=None, metadata=LATER)
     """Where the dataset's episodes came from; None if nobody wrote it down."""
+    dataset_lineage: tuple[str, ...] | None = field(default=None, metadata=IF_SET)
+    """SHA-256 that the dataset had before each time it grew, oldest first."""
 
 
 def package_versions() -> dict[str, str]:
@@ -394,6 +396,7 @@ def card(path: Path) -> dict[str, Any]:
         "parameters": sum(tensor.numel() for name, tensor in weights.items() if not name.endswith(BUFFERS)),
         "bytes": (checkpoint / WEIGHTS_FILE).stat().st_size,
         "dataset_sha256": info.dataset_sha256,
+        **({"dataset_lineage": list(info.dataset_lineage)} if info.dataset_lineage else {}),
         "metrics": info.metrics,
         "versions": info.versions,
     }

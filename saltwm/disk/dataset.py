@@ -3,7 +3,7 @@
 import functools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from saltwm.ground import budget
 from saltwm.ground.checks import check
 from saltwm.ground.config import Variant, WorldSpec
 from saltwm.ground.errors import DamagedError, UsageError
-from saltwm.ground.strict_json import from_plain
+from saltwm.ground.strict_json import IF_SET, from_plain, to_plain
 
 Verify = Literal["full", "sizes"]
 
@@ -28,7 +28,7 @@ Verify = Literal["full", "sizes"]
 class Dataset:
     """Episodes of one world. Made by `Dataset.open`; docs/data.md describes the files."""
 
-    def __init__(self, path: Path, attributes: "_Attributes", lengths: NDArray[np.int64]) -> None:
+    def __init__(self, path: Path, attributes: "Attributes", lengths: NDArray[np.int64]) -> None:
         recipe = attributes.recipe
         self.path = path
         self.recipe = recipe
@@ -43,7 +43,13 @@ class Dataset:
         """[A], population standard deviation"""
         self.versions = attributes.versions
         self.sha256 = attributes.sha256
-        self._first_episode = np.arange(recipe.parts) * recipe.episodes_per_part
+        self.lineage = tuple(
+            Ancestor(episodes, root.sha256)
+            for episodes, root in zip(recipe.stages or (), attributes.lineage or (), strict=True)
+        )
+        """What the dataset was before each time it grew, oldest first."""
+        self._attributes = attributes
+        self._first_episode = np.array([recipe.part_episodes(part).start for part in range(recipe.parts)])
         self._first_step = layout.offsets(lengths)
         self._first_frame = layout.offsets(layout.frame_counts(lengths, recipe.frame_every))
         self._states: dict[int, NDArray[np.float64]] = {}
@@ -58,7 +64,7 @@ class Dataset:
         lengths only, for a dataset that was fully verified before.
         """
         path = named(path)
-        attributes = _read_root(path)
+        attributes = read_root(path)
         _check_entries(path, attributes.recipe)
         for part, entry in enumerate(attributes.parts):
             _check_part(part_path(path, part), entry, hashes=verify == "full")
@@ -74,6 +80,17 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({str(self.path)!r}: {len(self)} episodes of {self.world.environment})"
+
+    def as_of(self, sha256: str) -> "Dataset":
+        """The dataset that had this hash before it grew: the same episodes, split and hash; itself for another hash."""
+        for stage, ancestor in enumerate(self.lineage):
+            if ancestor.sha256 == sha256:
+                return Dataset(self.path, self._attributes.before(stage), self.lengths[: ancestor.episodes])
+        return self
+
+    def is_or_was(self, sha256: str) -> bool:
+        """Whether the dataset has this hash or had it before it grew."""
+        return sha256 == self.sha256 or any(ancestor.sha256 == sha256 for ancestor in self.lineage)
 
     # --- states and actions ---------------------------------------------------------------------------------------
 
@@ -95,7 +112,7 @@ class Dataset:
     def states(self, episode: int) -> NDArray[np.float64]:
         """States of an episode [T + 1, S]."""
         self._check_episode(episode)
-        part = episode // self.recipe.episodes_per_part
+        part = int(self._part_of(np.array([episode]))[0])
         if part not in self._states:
             self._states[part] = self._read_states(part)
         first = self._first_episode[part]
@@ -147,7 +164,7 @@ class Dataset:
         check("steps", steps, "N", dtype="int", N=count)
         self._check_stored(episodes, steps)
         rows = self._first_frame[episodes] + steps // self.frame_every
-        part_of = episodes // self.recipe.episodes_per_part
+        part_of = self._part_of(episodes)
         # Sorted by part and row, so that each part is one request, in the order of its file.
         order = np.argsort(rows, kind="stable")
         borders = np.flatnonzero(np.diff(part_of[order])) + 1
@@ -159,6 +176,10 @@ class Dataset:
             for part in part_of[places[:1]].tolist()
         ]
         return FramesLater(frames, requests, self._explain_damage)
+
+    def _part_of(self, episodes: NDArray[np.int64]) -> NDArray[np.intp]:
+        """The part of each episode: [N] -> [N]."""
+        return np.searchsorted(self._first_episode, episodes, side="right") - 1
 
     def _read_into(
         self, frames: NDArray[np.uint8], places: NDArray[np.int64], part: int, rows: NDArray[np.int64]
@@ -242,13 +263,32 @@ class FramesLater:
 
 
 @dataclass(frozen=True)
+class Ancestor:
+    """What a dataset was before it grew."""
+
+    episodes: int
+    """It had the first ones of today's."""
+    sha256: str
+
+
+@dataclass(frozen=True)
 class _Part:
     steps: int
     manifest_sha256: str
 
 
 @dataclass(frozen=True)
-class _Attributes:
+class OldRoot:
+    """Of the root before the dataset grew, what the new one does not hold; with it the old hash can be checked."""
+
+    action_mean: list[float]
+    action_std: list[float]
+    versions: dict[str, str]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Attributes:
     """The root group's attributes."""
 
     format: str
@@ -259,9 +299,32 @@ class _Attributes:
     versions: dict[str, str]
     parts: list[_Part]
     sha256: str
+    lineage: list[OldRoot] | None = field(default=None, metadata=IF_SET)
+    """One for each time it grew, oldest first."""
+
+    def before(self, stage: int) -> "Attributes":
+        """The attributes that the dataset had before it grew for the time number `stage`, from 0 on."""
+        assert self.lineage is not None, "it grew"
+        recipe, old = self.recipe.before(stage), self.lineage[stage]
+        return Attributes(
+            self.format,
+            self.format_version,
+            recipe,
+            old.action_mean,
+            old.action_std,
+            old.versions,
+            self.parts[: recipe.parts],
+            old.sha256,
+            self.lineage[:stage] or None,
+        )
 
 
-def _read_root(path: Path) -> _Attributes:
+def hash_of(attributes: dict[str, Any]) -> str:
+    """The identity of a dataset with these attributes: all but the hash itself."""
+    return durable.sha256_json({key: value for key, value in attributes.items() if key != "sha256"})
+
+
+def read_root(path: Path) -> Attributes:
     """The attributes, if the dataset is complete and the root file is byte for byte as it was written."""
     file = path / layout.ROOT_FILE
     if not path.is_dir():
@@ -271,31 +334,47 @@ def _read_root(path: Path) -> _Attributes:
     root = durable.read_json(file)
     if not isinstance(root, dict) or set(root) != {"zarr_format", "node_type", "attributes"}:
         raise DamagedError(f"{file}: not the root of a dataset")
-    attributes = from_plain(_Attributes, root["attributes"], str(file))
+    attributes = from_plain(Attributes, root["attributes"], str(file))
     if (attributes.format, attributes.format_version) != (layout.FORMAT, layout.FORMAT_VERSION):
         found = f"{attributes.format} version {attributes.format_version}"
         raise DamagedError(f"{file}: expected {layout.FORMAT} version {layout.FORMAT_VERSION}, found {found}")
-    content = {key: value for key, value in root["attributes"].items() if key != "sha256"}
     as_written = json.dumps(layout.group_metadata(root["attributes"]), indent=2, ensure_ascii=False) + "\n"
-    if durable.sha256_json(content) != attributes.sha256 or durable.read_text(file) != as_written:
+    if hash_of(root["attributes"]) != attributes.sha256 or durable.read_text(file) != as_written:
         raise DamagedError(f"{file}: altered since it was written")
     _check_recipe(path, attributes)
+    _check_lineage(file, attributes)
     return attributes
 
 
-def _check_recipe(path: Path, attributes: _Attributes) -> None:
+def _check_recipe(path: Path, attributes: Attributes) -> None:
     recipe, file = attributes.recipe, path / layout.RECIPE_FILE
     positive = (recipe.episodes, recipe.episodes_per_part, recipe.frame_every, recipe.state_dim)
-    if min(*positive, recipe.world.image_size, recipe.world.action_dim) < 1 or recipe.parts != len(attributes.parts):
+    least = min(*positive, recipe.world.image_size, recipe.world.action_dim)
+    least = min(least, *(stage.stop - stage.start for stage in recipe.stage_episodes))
+    if least < 1 or (recipe.parts, len(recipe.stages or ())) != (len(attributes.parts), len(attributes.lineage or ())):
         raise DamagedError(f"{path / layout.ROOT_FILE}: counts that cannot be: {recipe}")
     _check_sizes(path / layout.ROOT_FILE, attributes)
-    if {len(attributes.action_mean), len(attributes.action_std)} != {recipe.world.action_dim}:
+    roots = (attributes, *(attributes.lineage or ()))
+    if {len(values) for root in roots for values in (root.action_mean, root.action_std)} != {recipe.world.action_dim}:
         raise DamagedError(f"{path / layout.ROOT_FILE}: action statistics of another dimension")
-    if not file.is_file() or read_config(Recipe, file) != recipe:
+    if not file.is_file() or not _is_of(recipe, read_config(Recipe, file)):
         raise DamagedError(f"{file}: missing or not the recipe that {layout.ROOT_FILE} names")
 
 
-def _check_sizes(where: Path, attributes: _Attributes) -> None:
+def _is_of(recipe: Recipe, begun: Recipe) -> bool:
+    """Whether a dataset of `recipe` may have collection.json say `begun`: its own, or what it is growing to."""
+    return begun == recipe or (begun.episodes > recipe.episodes and begun == recipe.grown(begun.episodes))
+
+
+def _check_lineage(file: Path, attributes: Attributes) -> None:
+    """Every hash of the lineage is that of the dataset as it was: it can be computed from the root of today."""
+    for stage in range(len(attributes.lineage or ())):
+        was = attributes.before(stage)
+        if hash_of(to_plain(was)) != was.sha256:
+            raise DamagedError(f"{file}: lineage: {was.sha256[:12]} is not the hash of its first episodes")
+
+
+def _check_sizes(where: Path, attributes: Attributes) -> None:
     """DamagedError for a dataset whose tables or frames would not fit into the budget."""
     recipe = attributes.recipe
     steps = sum(part.steps for part in attributes.parts)
@@ -320,11 +399,20 @@ def _check_entries(path: Path, recipe: Recipe) -> None:
     present = {entry.name for entry in path.iterdir()} - {layout.LOCK_FILE}
     for name in sorted(expected - present):
         raise DamagedError(f"{path / name}: missing")
-    for name in sorted(present - expected):
+    for name in sorted(present - expected - _growing(path, recipe)):
+        if durable.is_leftover(name):
+            continue  # of a growth that goes on or was interrupted, and no part of anything
         raise DamagedError(f"{path / name}: does not belong to the dataset; move it elsewhere")
     for name in sorted(expected):
         if (path / name).is_symlink():
             raise DamagedError(f"{path / name}: is a link; a dataset never has one")
+
+
+def _growing(path: Path, recipe: Recipe) -> set[str]:
+    """Names of parts that the dataset is growing to and that are not its own yet."""
+    begun = read_config(Recipe, path / layout.RECIPE_FILE)
+    last = recipe.parts if begun == recipe else min(begun.parts, budget.MOST_PARTS)
+    return {part_path(path, part).name for part in range(recipe.parts, last)}
 
 
 def _check_part(directory: Path, entry: _Part, *, hashes: bool) -> None:
@@ -336,7 +424,7 @@ def _check_part(directory: Path, entry: _Part, *, hashes: bool) -> None:
     durable.verify_directory(directory, hashes=hashes)
 
 
-def _read_lengths(path: Path, attributes: _Attributes) -> NDArray[np.int64]:
+def _read_lengths(path: Path, attributes: Attributes) -> NDArray[np.int64]:
     recipe, lengths = attributes.recipe, []
     for part, entry in enumerate(attributes.parts):
         directory = part_path(path, part)

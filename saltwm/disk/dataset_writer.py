@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,22 +15,50 @@ from numpy.typing import NDArray
 from saltwm.disk import durable, layout
 from saltwm.disk.arrays import create_array, read_table, write_table
 from saltwm.disk.claim import claim
+from saltwm.disk.dataset import OldRoot, hash_of, read_root
 from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Episode, Recipe, part_path
 from saltwm.ground import budget
-from saltwm.ground.errors import UsageError
+from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.identity import filed, identity
 from saltwm.ground.strict_json import to_plain
 
 _PACKAGES = ("saltwm", "numpy", "tensorstore", "gymnasium", "pymunk", "mujoco", "dm_control", "ogbench")
 
 
-def start(path: Path, recipe: Recipe) -> None:
-    """Write the recipe, or check that it is the one begun here; MismatchError names each differing field."""
+def start(path: Path, recipe: Recipe) -> Recipe:
+    """Write the recipe, or check that it is the one begun here; MismatchError names each differing field.
+
+    A finished dataset that differs by having fewer episodes begins to grow. The recipe to go on with: it knows when the
+    dataset grew.
+    """
     file = path / layout.RECIPE_FILE
     strangers = sorted(entry.name for entry in path.iterdir() if entry.name != layout.LOCK_FILE)
     if strangers and not file.exists():
         raise UsageError(f"{path}: not empty (it holds {strangers[0]}); choose another directory")
+    found = read_config(Recipe, file) if file.exists() else recipe
+    if identity(replace(found, episodes=recipe.episodes, stages=None)) == identity(recipe):
+        if found.episodes == recipe.episodes:
+            recipe = found
+        elif recipe.episodes > found.episodes and is_finished(path, found):
+            recipe = found.grown(recipe.episodes)
+            durable.write_json(file, filed(recipe))
+        else:
+            raise _cannot_become(path, found, recipe.episodes)
     claim(file, recipe, partial(read_config, Recipe))
+    return recipe
+
+
+def _cannot_become(path: Path, found: Recipe, episodes: int) -> MismatchError:
+    if episodes < found.episodes and is_finished(path, found):
+        return MismatchError(f"{path}: has {found.episodes} episodes and cannot have {episodes}: a dataset only grows")
+    wanted = f"finish it with --episodes {found.episodes} first, then it can grow"
+    return MismatchError(f"{path}: is on its way to {found.episodes} episodes, found --episodes {episodes}; {wanted}")
+
+
+def is_finished(path: Path, recipe: Recipe) -> bool:
+    """Whether the dataset has all that its recipe names."""
+    return (path / layout.ROOT_FILE).exists() and read_root(path).recipe == recipe
 
 
 def missing_parts(path: Path, recipe: Recipe) -> list[int]:
@@ -59,14 +88,16 @@ def write_part(path: Path, recipe: Recipe, part: int, episodes: Iterable[Episode
 
 
 def finish(path: Path, recipe: Recipe) -> None:
-    """Write the root group once every part is there; from then on the directory is a dataset."""
-    parts, actions = [], []
+    """Write the root group once every part is there; from then on the directory is a dataset, or one that has grown."""
+    old = read_root(path) if recipe.stages else None
+    parts, actions = to_plain(old.parts) if old else [], []
     for part in range(recipe.parts):
         directory = part_path(path, part)
         lengths = read_table(directory / "lengths", (len(recipe.part_episodes(part)),), "int64")
         steps = int(lengths.sum())
         actions.append(read_table(directory / "actions", (steps, recipe.world.action_dim), "float32"))
-        parts.append({"steps": steps, "manifest_sha256": durable.sha256(directory / durable.MANIFEST)})
+        if part >= len(parts):
+            parts.append({"steps": steps, "manifest_sha256": durable.sha256(directory / durable.MANIFEST)})
     every_action = np.concatenate(actions).astype(np.float64)
     attributes: dict[str, Any] = {
         "format": layout.FORMAT,
@@ -77,7 +108,10 @@ def finish(path: Path, recipe: Recipe) -> None:
         "versions": package_versions(),
         "parts": parts,
     }
-    attributes["sha256"] = durable.sha256_json(attributes)
+    if old:
+        before = OldRoot(old.action_mean, old.action_std, old.versions, old.sha256)
+        attributes["lineage"] = to_plain([*(old.lineage or []), before])
+    attributes["sha256"] = hash_of(attributes)
     durable.write_json(path / layout.ROOT_FILE, layout.group_metadata(attributes))
 
 

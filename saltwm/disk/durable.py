@@ -312,8 +312,13 @@ def verify_directory(directory: Path, *, hashes: bool = True, besides: Collectio
 def remove_leftovers(directory: Path) -> None:
     """Remove what crashed writers left half-written here; call it only under the directory's lock."""
     for entry in list(Path(directory).glob(f"{TMP_PREFIX}*")):
-        if _MADE_HERE.fullmatch(entry.name):
+        if is_leftover(entry.name):
             _remove(entry)
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file or folder of this name is half-written: at work, or left by a writer that crashed."""
+    return _MADE_HERE.fullmatch(name) is not None
 
 
 def remove_leftovers_of(path: Path) -> None:

@@ -5,10 +5,14 @@
         frames/  actions/  states/  lengths/       Zarr v3 arrays, the episodes one after another
     DIR/zarr.json                 the Zarr v3 root group with the dataset's attributes; written last
 
+A dataset that grows gets parts of its own for the new episodes, so that no stored byte changes: first collection.json
+says what it grows to, then the parts come, then a new root that names the old one. Until then the old root is valid.
+
 An episode of T actions has T+1 states and a frame at every `frame_every`-th of them, so no value is ever a marker.
 """
 
-from dataclasses import dataclass, field
+import itertools
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,6 +106,8 @@ class Recipe:
     episodes_per_part: int
     source: Source
     """Where the episodes come from."""
+    stages: tuple[int, ...] | None = field(default=None, metadata=IF_SET)
+    """Episodes that it had before each time it grew; the parts of each stage are its own."""
 
     @property
     def is_held_out(self) -> bool:
@@ -110,13 +116,35 @@ class Recipe:
 
     @property
     def parts(self) -> int:
-        """Number of parts; the last one may be smaller."""
-        return -(-self.episodes // self.episodes_per_part)
+        """Number of parts; the last one of a stage may be smaller."""
+        return sum(map(self._parts_of, self.stage_episodes))
 
     def part_episodes(self, part: int) -> range:
         """Episodes of one part."""
-        first = part * self.episodes_per_part
-        return range(first, min(first + self.episodes_per_part, self.episodes))
+        for stage in self.stage_episodes:
+            if part < self._parts_of(stage):
+                first = stage.start + part * self.episodes_per_part
+                return range(first, min(first + self.episodes_per_part, stage.stop))
+            part -= self._parts_of(stage)
+        raise IndexError(part)
+
+    @property
+    def stage_episodes(self) -> list[range]:
+        """Episodes of each stage: those that it began with, then those of each time it grew."""
+        borders = [0, *(self.stages or ()), self.episodes]
+        return [range(*border) for border in itertools.pairwise(borders)]
+
+    def _parts_of(self, stage: range) -> int:
+        return -((stage.start - stage.stop) // self.episodes_per_part)
+
+    def grown(self, episodes: int) -> "Recipe":
+        """The recipe of this dataset with more episodes."""
+        return replace(self, episodes=episodes, stages=(*(self.stages or ()), self.episodes))
+
+    def before(self, stage: int) -> "Recipe":
+        """The recipe that it had before it grew for the time number `stage`, from 0 on."""
+        assert self.stages is not None, "it grew"
+        return replace(self, episodes=self.stages[stage], stages=self.stages[:stage] or None)
 
 
 @dataclass(frozen=True)

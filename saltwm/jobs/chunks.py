@@ -94,7 +94,7 @@ def surroundings(job: Acting, tasks: TaskSet, *, any_renderer: bool = False) -> 
     if job.data is None:
         _require_renderer(env, world.renderer, any_renderer)
         return env, drawn(env)
-    dataset = Dataset.open(job.data, verify="sizes")
+    dataset = Dataset.open(job.data, verify="sizes").as_of(tasks.dataset_sha256)
     if dataset.sha256 != tasks.dataset_sha256:
         raise MismatchError(f"{job.data}: not the dataset that the tasks of {job.task_set} were drawn from")
     return env, stored(dataset, tasks.protocol.goal_offset_steps)

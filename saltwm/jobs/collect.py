@@ -27,7 +27,10 @@ IN_FILES: dict[Physics, Variant] = {"clean": "clean", "benchmark": "paper"}
 
 @dataclass(frozen=True)
 class Collect(Job):
-    """Collect episodes of an environment into a dataset; an interrupted collection goes on to the same bytes."""
+    """Collect episodes of an environment into a dataset; an interrupted collection goes on to the same bytes.
+
+    A finished dataset takes more: the same command with more --episodes adds those that are missing.
+    """
 
     VERB = "collect"
 
@@ -36,7 +39,7 @@ class Collect(Job):
     out: Aside[Path]
     """Dataset directory."""
     episodes: int = 2000
-    """Episodes to collect."""
+    """Episodes in all; more than a finished dataset has makes it grow."""
     policy: Maybe[str] = None
     """How to act; by default expert (two-room), pusher (push-t), random (reacher), oracle (cube, cube-double)."""
     seed: int = 0
@@ -61,12 +64,11 @@ class Collect(Job):
         """Collect what is missing; the dataset."""
         from saltwm.disk import dataset_writer as parts
         from saltwm.disk.dataset import Dataset
-        from saltwm.disk.layout import ROOT_FILE
 
         recipe = self.recipe()
         with durable.only_writer(self.out, "collect"):
-            parts.start(self.out, recipe)
-            if not (self.out / ROOT_FILE).exists():
+            recipe = parts.start(self.out, recipe)
+            if not parts.is_finished(self.out, recipe):
                 _collect_missing(self.out, recipe, self.workers, spell(self))
                 parts.finish(self.out, recipe)
         return Dataset.open(self.out)

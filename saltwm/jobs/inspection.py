@@ -11,7 +11,7 @@ from PIL import Image
 
 from saltwm.data.fields import fields_of
 from saltwm.disk import durable, layout
-from saltwm.disk.dataset import Dataset
+from saltwm.disk.dataset import Ancestor, Dataset
 from saltwm.disk.film import write_film
 from saltwm.envs import make_env
 from saltwm.envs.base import StateField
@@ -52,6 +52,8 @@ class DatasetInfo:
     action_std: tuple[float, ...]
     versions: dict[str, str]
     sha256: str
+    lineage: tuple[Ancestor, ...]
+    """What it was before each time it grew."""
 
 
 def info(dataset: Dataset) -> DatasetInfo:
@@ -75,6 +77,7 @@ def info(dataset: Dataset) -> DatasetInfo:
         action_std=tuple(dataset.action_std.tolist()),
         versions=dataset.versions,
         sha256=dataset.sha256,
+        lineage=dataset.lineage,
     )
 
 

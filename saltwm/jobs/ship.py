@@ -162,7 +162,7 @@ def _training_data(info: RunInfo, given: Path | None) -> Recipe | None:
     path = given or Path(info.dataset)
     if given is None and not path.is_dir():
         return None
-    dataset = Dataset.open(path, verify="sizes")
+    dataset = Dataset.open(path, verify="sizes").as_of(info.dataset_sha256)
     if dataset.sha256 == info.dataset_sha256:
         return dataset.recipe
     if given is not None:

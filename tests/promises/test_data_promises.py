@@ -51,8 +51,8 @@ def program(tmp_path):
     return file
 
 
-def kill_often(program, path, episodes, per_part, kills, name, seconds):
-    """Kill the collector `kills` times while it works, then let it finish; the number of kills that hit it alive."""
+def kill_often(program, path, episodes, per_part, kills, name, seconds, begin=shutil.rmtree):
+    """Kill the collector `kills` times while it works, then let it finish; `begin` puts back what it starts from."""
     chance, hits = random.Random(0), 0
     while hits < kills:
         process = start(program, path, episodes, per_part, name)
@@ -60,7 +60,7 @@ def kill_often(program, path, episodes, per_part, kills, name, seconds):
         time.sleep(chance.uniform(0.3, seconds))
         if process.poll() is not None:
             process.stderr.close()
-            shutil.rmtree(path)  # it finished first: begin again, there are kills left
+            begin(path)  # it finished first: begin again, there are kills left
             continue
         victims = [process.pid] if hits % 2 else group_members(process.pid)
         os.kill(chance.choice(victims), signal.SIGKILL)
@@ -98,6 +98,23 @@ def test_p04_a_killed_collection_ends_with_the_same_bytes_as_an_undisturbed_one(
     calm = Collect(name, tmp_path / "calm", episodes, **options).do()
     assert content(tmp_path / "killed") == content(calm.path)
     assert len(Dataset.open(tmp_path / "killed")) == episodes
+
+
+@pytest.mark.parametrize(("episodes", "kills"), [(60, 3), in_full(200, 30)])
+def test_p04_a_killed_growth_ends_with_the_same_bytes_as_an_undisturbed_one(tmp_path, program, episodes, kills):
+    options = {"image_size": 16, "frame_every": 5, "episodes_per_part": 4, "workers": 1}
+    small = Collect("two-room", tmp_path / "small", 10, **options).do()
+
+    def begin(path):
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(small.path, path)
+
+    for name in ("killed", "calm"):
+        begin(tmp_path / name)
+    kill_often(program, tmp_path / "killed", episodes, 4, kills, "two-room", 2.5, begin)
+    calm = Collect("two-room", tmp_path / "calm", episodes, **options).do()
+    assert content(tmp_path / "killed") == content(calm.path)
+    assert [was.sha256 for was in Dataset.open(tmp_path / "killed").lineage] == [small.sha256]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
