@@ -13,6 +13,7 @@ from saltwm.report import paper_figures, sections, studies, tables
 from saltwm.report.claims import PAPERS_LEWM, Claim, claims
 from saltwm.report.commands import HOW_TO_COMPARE
 from saltwm.report.findings import Findings, read_findings
+from saltwm.report.imitation import imitation
 from saltwm.report.table import NONE, escaped, markdown, markdown_table, plain
 from saltwm.report.tables import PooledRow
 
@@ -96,6 +97,7 @@ def document(findings: Findings, command: str) -> str:
         *(part for protocol in protocols for part in markdown(sections.success(findings, protocol))),
         *markdown(sections.paired(findings)),
         *markdown(sections.search(findings)),
+        *markdown(imitation(findings)),
         *markdown(sections.variants(findings)),
         *markdown(sections.propagation(findings)),
         *markdown(sections.residuals(findings), "###"),
@@ -103,8 +105,7 @@ def document(findings: Findings, command: str) -> str:
         *markdown(sections.probes(findings)),
         *markdown(sections.anatomy(findings)),
         *markdown(sections.kinds(findings)),
-        *_studies(findings),
-        *markdown(sections.elements(findings)),
+        *(_paper(findings) if any(map(sections.is_papers, findings.cells)) else []),
         *markdown(sections.training(findings)),
         *markdown(sections.evaluating(findings)),
         *markdown(sections.stages(findings)),
@@ -120,6 +121,11 @@ def _claims(judged: Sequence[Claim]) -> list[str]:
         parts.append(f"**{claim.sentence}.** The paper, {claim.place}. Rule: {claim.rule}.")
         parts += markdown(sections.claim_table(claim))
     return parts
+
+
+def _paper(findings: Findings) -> list[str]:
+    """What the paper has and how far it is here; a folder of other planners only has nothing to say about it."""
+    return [*_studies(findings), *markdown(sections.elements(findings))]
 
 
 def _studies(findings: Findings) -> list[str]:

@@ -16,6 +16,7 @@ from saltwm.report.anatomy import write_anatomy
 from saltwm.report.claims import claims
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, Run, picture_caption, read_findings, short_planner
+from saltwm.report.imitation import imitation
 from saltwm.report.overview import bands, in_words, pooled_anatomy, verdicts
 from saltwm.report.table import Table
 from saltwm.report.tables import SuccessRow
@@ -210,7 +211,7 @@ class _Built:
     def __init__(self, findings: Findings) -> None:
         protocols = sorted({cell.evaluation.protocol for cell in findings.cells}, key=tables.protocol_order)
         self.success = [*(sections.success(findings, protocol) for protocol in protocols), sections.paired(findings)]
-        self.search = [sections.search(findings), sections.variants(findings)]
+        self.search = [sections.search(findings), imitation(findings), sections.variants(findings)]
         self.failures = [sections.kinds(findings), sections.anatomy(findings)]
         self.errors = [sections.propagation(findings), sections.residuals(findings), sections.one_frame(findings)]
         self.probes = [sections.probes(findings)]

@@ -40,6 +40,11 @@ def is_plain(evaluation: Evaluation) -> bool:
     return e.planner.get("kind", "cem") == "cem" and has_usual_planner(e) and e.look_every is None and not departs
 
 
+def is_papers(cell: Evaluated) -> bool:
+    """Whether a model was evaluated as the paper does."""
+    return is_plain(cell.evaluation) and cell.evaluation.checkpoint_sha256 is not None
+
+
 def is_variant(evaluation: Evaluation) -> bool:
     """Whether the model departs from its recipe."""
     return evaluation.variant is not None and bool(evaluation.variant.departures)
@@ -224,7 +229,7 @@ def _search_row(
         tables.environment_name(row.environment),
         tables.protocol_name(row),
         Cell(row.label, mark=family(e)),
-        "blind" if e.look_every is None else "each block" if e.look_every == 1 else f"every {e.look_every} blocks",
+        tables.looks(e.look_every),
         *rate_columns(row),
         f"{seconds:.2g}",
         NONE if test is None else f"{test.difference:+.1f} ({test.low:+.1f} to {test.high:+.1f})",

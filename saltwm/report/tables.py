@@ -154,6 +154,11 @@ def _looks(every: int) -> str:
     return "a look after each block" if every == 1 else f"a look after {every} blocks"
 
 
+def looks(every: int | None) -> str:
+    """How often an agent looks, for a column of that name."""
+    return "blind" if every is None else "each block" if every == 1 else f"every {every} blocks"
+
+
 def _ambiguous(cells: Iterable[Cell], labels: Mapping[str, str]) -> set[str]:
     """Labels that several methods have under one protocol and horizon, or several cells on the same tasks."""
     methods: dict[tuple[Any, ...], set[tuple[str, str, str]]] = {}

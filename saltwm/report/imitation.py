@@ -1,0 +1,105 @@
+"""What planning adds to imitation: an action prior alone, a planner alone, and both, with one model on the same tasks.
+
+Blind and closed loops never meet in one row or one test, nor do two sets of weights.
+"""
+
+from collections.abc import Sequence
+
+from saltwm.disk.records import Cell as Evaluated
+from saltwm.disk.records import Comparison, Evaluation
+from saltwm.evaluation.statistics import compare, family, holm, wilson
+from saltwm.report import tables
+from saltwm.report.findings import Findings
+from saltwm.report.table import NONE, Cell, Table, table
+
+ALONE = {"map": "gauss-newton", "cem-prior": "cem", "icem-prior": "icem", "mppi-prior": "mppi"}
+"""The planner without the prior, by the planner with it."""
+
+
+def imitation(findings: Findings) -> Table | None:
+    """A row for each model, protocol and look for which the prior was evaluated alone and with a planner."""
+    rows = _rows(findings.cells)
+    tests = [test for _, *of_row in rows for test in of_row if test]
+    corrected = dict(zip((id(test) for test in tests), holm([test.p for test in tests]), strict=True))
+    return table(
+        "What planning adds to imitation",
+        ["environment", "under", "model", "looks", "prior alone", "planner alone", "both",
+         "both against prior", "p", "Holm", "both against planner", "p", "Holm"],
+        (
+            [
+                *_who(sides["both"][0].evaluation),
+                *(_share(sides[side]) for side in ("prior", "planner", "both")),
+                *(word for test in (more, better) for word in _test(test, corrected)),
+            ]
+            for sides, more, better in rows
+        ),
+        "Percent of the same tasks with the same weights. The prior alone is amortised imitation: it repeats what the "
+        "actor of the data would do and plans nothing. Points with their interval; exact McNemar test, "
+        f"{len(tests)} tests, Holm's p is for all of them together.",
+        ("under", "model", "looks"),
+    )  # fmt: skip
+
+
+Sides = dict[str, list[Evaluated]]
+
+
+def _rows(cells: Sequence[Evaluated]) -> list[tuple[Sides, Comparison | None, Comparison | None]]:
+    """(prior, planner and both; both against the prior; both against the planner), in the order of every table."""
+    rows = []
+    for of_model in _by_model(cells).values():
+        for both, alone in ALONE.items():
+            sides = {"prior": of_model.get("prior", []), "planner": of_model.get(alone, []), "both": of_model.get(both)}
+            if sides["prior"] and sides["both"]:
+                found: Sides = {name: side or [] for name, side in sides.items()}
+                rows.append((found, *(_compared(found["both"], found[other]) for other in ("prior", "planner"))))
+    return sorted(rows, key=lambda row: _order(row[0]["both"][0].evaluation))
+
+
+def _by_model(cells: Sequence[Evaluated]) -> dict[tuple[object, ...], dict[str, list[Evaluated]]]:
+    """{what a row is of: {kind of planner: its cells}}; of several settings of one planner the first is taken."""
+    found: dict[tuple[object, ...], dict[str, list[Evaluated]]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.name):
+        e = cell.evaluation
+        if e.checkpoint_sha256 is not None:
+            key = (e.environment, e.protocol, e.horizon_blocks, e.checkpoint_sha256, e.history_frames, e.look_every)
+            same = found.setdefault(key, {}).setdefault(str(e.planner.get("kind", "cem")), [])
+            if not same or same[0].evaluation.planner == e.planner:
+                same.append(cell)
+    return found
+
+
+def _compared(a: list[Evaluated], b: list[Evaluated]) -> Comparison | None:
+    """Both on the task sets that they share."""
+    shared = {cell.evaluation.tasks_sha256 for cell in a} & {cell.evaluation.tasks_sha256 for cell in b}
+    sides = [[cell for cell in side if cell.evaluation.tasks_sha256 in shared] for side in (a, b)]
+    return compare(*sides) if shared else None
+
+
+def _order(e: Evaluation) -> tuple[object, ...]:
+    contest = tables.environment_order(e.environment), tables.protocol_order(e.protocol), e.horizon_blocks
+    return *contest, tables.method_order(family(e)), e.checkpoint or "", e.look_every or 0
+
+
+def _who(e: Evaluation) -> list[Cell | str]:
+    frames = "" if e.history_frames == 1 else f", {e.history_frames} frames"
+    return [
+        tables.environment_name(e.environment),
+        f"{e.protocol}, H={e.horizon_blocks}",
+        Cell(f"{tables.run_name(e)}{frames}", mark=family(e)),
+        tables.looks(e.look_every),
+    ]
+
+
+def _share(cells: Sequence[Evaluated]) -> Cell | str:
+    outcomes = [episode.success for cell in cells for episode in cell.episodes]
+    if not outcomes:
+        return NONE
+    rate = wilson(sum(outcomes), len(outcomes))
+    return Cell(f"{100 * rate.successes / rate.n:.1f} ({rate.successes}/{rate.n})")
+
+
+def _test(test: Comparison | None, corrected: dict[int, float]) -> list[str]:
+    if test is None:
+        return [NONE, NONE, NONE]
+    points = f"{test.difference:+.1f} ({test.low:+.1f} to {test.high:+.1f})"
+    return [points, tables.p_value(test.p), tables.p_value(corrected[id(test)])]
