@@ -20,6 +20,7 @@ from torch import Tensor
 from saltwm.bench.timing import Figure, take_turns
 from saltwm.ground.config import (
     CEMConfig,
+    CEMPriorConfig,
     EncoderConfig,
     GaussNewtonConfig,
     ImitationConfig,
@@ -157,6 +158,10 @@ def solve_figures(salt: WorldModel, lewm: WorldModel, horizon: int, rounds: int,
     ]
 
 
+FEW_CANDIDATES = CEMPriorConfig(CEMConfig(candidates=64, elites=8, iterations=6))
+"""With a prior CEM needs a 23rd of the paper's candidates: docs/search.md has its success."""
+
+
 def decision_figures(rounds: int, iterations: int) -> list[Figure]:
     """One decision from pictures of 64 px to actions, encoding included: the small preset's model, one task.
 
@@ -167,6 +172,7 @@ def decision_figures(rounds: int, iterations: int) -> list[Figure]:
     prior = ActionPrior(PriorConfig(), model.config.latent_dim, model.action_encoder.block_dim)
     agents: dict[str, tuple[str, Agent]] = {
         "cem": ("CEM solve 300 x 30, encoding included", Agent(model, replace(PAPER_CEM, iterations=iterations))),
+        "cem-prior": ("CEM solve 64 x 6 with a prior, encoding included", Agent(model, FEW_CANDIDATES, prior=prior)),
         "prior": ("prior, a look after each block", Agent(model, ImitationConfig(), prior=prior, look_every=1)),
         "gauss-newton": ("Gauss-Newton, a look after each block", Agent(model, GaussNewtonConfig(), look_every=1)),
         "map": ("map, a look after each block", Agent(model, MapConfig(), prior=prior, look_every=1)),

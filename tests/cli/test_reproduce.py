@@ -140,7 +140,7 @@ def test_the_papers_size_without_its_file_says_what_to_give(tmp_path):
 @pytest.mark.full
 def test_the_papers_size_runs_from_a_file_of_the_public_layout_to_its_report(tmp_path, capsys):
     """A dry run: two steps of both models at 224 px, one task, on a file that has the public layout."""
-    ours = Collect("push-t", tmp_path / "ours", 4, image_size=224, workers=1).run()
+    ours = Collect("push-t", tmp_path / "ours", 24, image_size=224, workers=1).run()
     export_hdf5(ours, tmp_path / "pusht.h5")
     perform(Reproduce("push-t", tmp_path / "out", "full-size", tmp_path / "pusht.h5", dry_run=True, workers=1))
     said = capsys.readouterr().out
