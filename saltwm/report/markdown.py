@@ -4,7 +4,7 @@ Nothing here depends on a clock or a machine, so the same records give the same 
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from saltwm.disk import durable
@@ -18,6 +18,8 @@ from saltwm.report.table import NONE, escaped, markdown, markdown_table, plain
 from saltwm.report.tables import PooledRow
 
 BEGIN, END = "<!-- results: made by `saltwm results`, do not edit -->", "<!-- end of results -->"
+SEARCH = "<!-- search: made by `saltwm results`, do not edit -->", "<!-- end of search -->"
+"""Around the README's second table, of a folder without the paper's comparison."""
 DOCUMENT = Path("docs/results.md")
 """Where the document goes if nothing else is said."""
 
@@ -60,7 +62,9 @@ def _texts(results: Path, out: Path, readme: Path | None) -> list[tuple[Path, st
     drawn = [(study.name, study.drawing) for study in studies.study_reports(findings) if study.drawing]
     texts += [(Path(out).parent / studies.figure_file(name), drawing.light) for name, drawing in drawn]
     if readme is not None:
-        texts.append((Path(readme), with_table(durable.read_text(Path(readme)), readme_table(findings), readme)))
+        papers = any(map(sections.is_papers, findings.cells))
+        table, markers = (readme_table(findings), (BEGIN, END)) if papers else (search_table(findings), SEARCH)
+        texts.append((Path(readme), with_table(durable.read_text(Path(readme)), table, readme, markers)))
     return texts
 
 
@@ -69,13 +73,14 @@ def _command(results: Path, out: Path, readme: Path | None) -> str:
     return shlex.join(map(str, words))
 
 
-def with_table(text: str, table: str, path: Path) -> str:
+def with_table(text: str, table: str, path: Path, markers: tuple[str, str] = (BEGIN, END)) -> str:
     """The text with what stands between the two markers replaced."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise UsageError(f"{path}: expected one line {BEGIN} and after it one line {END}, to put the table between")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+    begin, end = markers
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise UsageError(f"{path}: expected one line {begin} and after it one line {end}, to put the table between")
+    before, rest = text.split(begin)
+    _, after = rest.split(end)
+    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 # --- the document --------------------------------------------------------------------------------------------------
@@ -167,6 +172,47 @@ def readme_table(findings: Findings) -> str:
         "\n\nTasks reached in percent, with counts and 95 % Wilson intervals; several evaluation seeds are pooled.\n"
         f"† {paper_figures.WHAT_IT_IS}."
     )
+
+
+SEARCHES = {
+    "MAP, looks": "salt-map-look1",
+    "MAP, blind": "salt-map",
+    "prior alone, looks": "salt-prior-look1",
+    "prior alone, blind": "salt-prior",
+    "Gauss-Newton, looks": "salt-gauss-newton-look1",
+    "Gauss-Newton, blind": "salt-gauss-newton",
+}
+"""Columns of the README's second table, by the method's name."""
+
+
+def search_table(findings: Findings) -> str:
+    """Success of SALT under `clean`, by environment and by what finds the plan."""
+    cells = [cell for cell in findings.cells if cell.evaluation.protocol == "clean"]
+    shares: dict[str, dict[str, tuple[int, int]]] = {}
+    for cell in sorted(cells, key=lambda cell: tables.environment_order(cell.evaluation.environment)):
+        counts = sum(episode.success for episode in cell.episodes), len(cell.episodes)
+        shares.setdefault(cell.evaluation.environment, {})[cell.evaluation.method] = counts
+    lines = [
+        [tables.environment_name(environment), *(_share(of.get(method)) for method in SEARCHES.values())]
+        for environment, of in shares.items()
+    ]
+    return markdown_table(["environment", *SEARCHES], [*lines, _means(shares)]) + (
+        "\n\nPercent of `clean` tasks that SALT reaches, with counts. `looks`: after each block of 5 actions; "
+        "`blind`: after 5 blocks, as the paper."
+    )
+
+
+def _share(counts: tuple[int, int] | None) -> str:
+    return NONE if counts is None else f"**{100 * counts[0] / counts[1]:.1f}** ({counts[0]}/{counts[1]})"
+
+
+def _means(shares: Mapping[str, Mapping[str, tuple[int, int]]]) -> list[str]:
+    """The mean over environments of each method that has them all."""
+    rates = (
+        [100 * reached / n for of in shares.values() if method in of for reached, n in [of[method]]]
+        for method in SEARCHES.values()
+    )
+    return ["mean", *(f"**{sum(of) / len(of):.1f}**" if len(of) == len(shares) else NONE for of in rates)]
 
 
 def _rate_with_interval(row: PooledRow | None) -> str:

@@ -157,3 +157,4 @@ def test_durations_are_readable():
 def test_the_committed_documents_are_what_the_committed_records_give(monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     check_results(Path("results"), Path("docs/results.md"), Path("README.md"))
+    check_results(Path("search"), Path("docs/search.md"), Path("README.md"))
