@@ -13,9 +13,8 @@ from torch import Tensor
 
 from saltwm.data.windows import Windows
 from saltwm.disk import checkpoint
-from saltwm.disk.checkpoint import CheckpointInfo
+from saltwm.disk.checkpoint import CheckpointInfo, RunInfo
 from saltwm.disk.journal import Journal, Tracker, sickness
-from saltwm.ground.config import RunConfig
 from saltwm.ground.errors import NonFiniteError, UsageError
 from saltwm.ground.progress import console
 from saltwm.model.traits import traits_of
@@ -31,10 +30,11 @@ class Schedule:
     total_steps: int
     save_every: int
     validate_every: int
+    restarts: tuple[int, ...] = ()
 
     def saves(self, done: int) -> bool:
         """Whether a checkpoint is due."""
-        return done == self.total_steps or done % self.save_every == 0
+        return done in (self.total_steps, *self.restarts) or done % self.save_every == 0
 
     def measures(self, done: int) -> bool:
         """Whether a measurement is due: with each checkpoint, after the first step, and in between."""
@@ -47,15 +47,16 @@ class Session:
     def __init__(
         self,
         fabric: Any,
-        config: RunConfig,
+        info: RunInfo,
         windows: Windows,
-        total_steps: int,
         out: Path,
         model: WorldModel,
         optimizer: torch.optim.Optimizer,
         trackers: Sequence[Tracker],
     ) -> None:
-        self.schedule = Schedule(total_steps, config.train.save_every, config.train.validate_every)
+        config, options = info.run, info.run.train
+        self.schedule = Schedule(info.total_steps, options.save_every, options.validate_every, options.restarts or ())
+        self._lineage = info.lineage
         self._fabric, self._config, self._windows, self._out = fabric, config, windows, out
         self._model, self._optimizer = model, optimizer
         self._names = [name for name, _ in model.named_parameters()]
@@ -155,6 +156,7 @@ class Session:
             checkpoint.package_versions(),
             dataset.recipe.source,
             tuple(ancestor.sha256 for ancestor in dataset.lineage) or None,
+            self._lineage,
         )
         state = checkpoint.optimizer_tensors(self._optimizer, self._names)
         self.saved = checkpoint.save(self._out, info, weights, state, self._config.train.keep)

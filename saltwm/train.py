@@ -7,14 +7,14 @@ derive from the seed and the step, so a run that is killed and started again end
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import torch
 from torch import Tensor, nn
 
 from saltwm.data.windows import Batch, Windows, batches
 from saltwm.disk import checkpoint, durable
-from saltwm.disk.checkpoint import RunInfo
+from saltwm.disk.checkpoint import Origin, RunInfo
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.journal import Tracker
 from saltwm.ground.checks import at_least, one_of
@@ -33,6 +33,7 @@ from saltwm.processes.launch import (
     together,
 )
 from saltwm.processes.stopping import stop_signal
+from saltwm.growing import Start, check_restarts, is_frozen, load_origin, prolonged
 from saltwm.run_session import Session
 
 
@@ -65,10 +66,18 @@ class Inputs:
 class Learner(nn.Module):
     """Model and objective in one forward pass, which is what a parallel strategy wraps."""
 
-    def __init__(self, model: WorldModel, objective: ObjectiveConfig) -> None:
+    def __init__(self, model: WorldModel, objective: ObjectiveConfig, *, encoder_learns: bool = True) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
+        self._encoder_learns = encoder_learns
+        model.encoder.requires_grad_(encoder_learns)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, but not of a frozen encoder: its latents are those that planning will see."""
+        super().train(mode)
+        self.model.encoder.train(mode and self._encoder_learns)
+        return self
 
     def forward(self, inputs: Inputs) -> Losses:
         """Losses of a batch, in the precision of the weights where autocast does not lower it."""
@@ -83,8 +92,12 @@ def train(
     out: Path,
     devices: Devices | None = None,
     trackers: tuple[TrackerName, ...] = (),
+    start: Start | None = None,
 ) -> TrainResult:
-    """Train, or go on training, the run in `out`; returns when all steps are done. One process of many writes."""
+    """Train, or go on training, the run in `out`; returns when all steps are done. One process of many writes.
+
+    A run that is asked for more steps than it was begun with is prolonged; `start` is where a new one starts from.
+    """
     devices = devices or Devices()
     check_options(config)
     if (out / checkpoint.RUN_FILE).exists():  # the data as they were when the run began, should they have grown since
@@ -97,23 +110,29 @@ def train(
     if not len(windows.validation):
         raise UsageError(f"{dataset.path}: no window is held out for validation; collect more episodes")
     total_steps = count_steps(config, len(windows.train), fabric.world_size)
+    config = prolonged(config, out, total_steps)
+    check_restarts(config, total_steps)
+    lineage = start.lineage(config.model, dataset.world) if start else None
+    info = _run_info(config, dataset, total_steps, start, lineage)
     if fabric.global_rank != 0:
         with together(fabric, devices):
-            return _train(fabric, config, windows, total_steps, out, [])
+            return _train(fabric, info, windows, out, [])
     with durable.only_writer(out, "train"), open_trackers(trackers, out, config) as open_ones:
-        checkpoint.start_run(out, _run_info(config, dataset, total_steps))
+        checkpoint.start_run(out, info)
         durable.remove_leftovers(out / "checkpoints")
         with together(fabric, devices):
-            return _train(fabric, config, windows, total_steps, out, open_ones)
+            return _train(fabric, info, windows, out, open_ones)
 
 
-def _train(
-    fabric: Any, config: RunConfig, windows: Windows, total_steps: int, out: Path, trackers: list[Tracker]
-) -> TrainResult:
-    learner = Learner(build_model(config, windows.dataset), config.objective)
+def _train(fabric: Any, info: RunInfo, windows: Windows, out: Path, trackers: list[Tracker]) -> TrainResult:
+    config, total_steps = info.run, info.total_steps
+    model = build_model(config, windows.dataset)
+    if info.origin is not None:
+        load_origin(model, info)
+    learner = Learner(model, config.objective, encoder_learns=not is_frozen(info))
     wrapped, optimizer = fabric.setup(learner, make_optimizer(learner, config))
     # After the setup, which may change precision.
-    session = Session(fabric, config, windows, total_steps, out, learner.model, optimizer, trackers)
+    session = Session(fabric, info, windows, out, learner.model, optimizer, trackers)
     share = (config.train.batch_size, fabric.global_rank, fabric.world_size)
     loader = batches(windows, config.train.seed, session.done, total_steps, *share)
     with stop_signal() as stopped_by, progress(f"train {out.name}", total_steps, session.done) as advance:
@@ -270,15 +289,21 @@ def count_steps(config: RunConfig, windows: int, processes: int = 1) -> int:
 
 
 def learning_rate(config: RunConfig, step: int, total_steps: int) -> float:
-    """Linear warm-up from 0, then a cosine to 0, per step (App. B.2)."""
-    warmup = max(1, int(config.train.warmup_fraction * total_steps))
+    """Linear warm-up from 0, then a cosine to 0, per step (App. B.2); once more after each restart."""
+    ends = (*(config.train.restarts or ()), total_steps)
+    end = next((end for end in ends if step < end), total_steps)
+    first = max((start for start in ends if start <= step < end), default=0)
+    step, steps = step - first, end - first
+    warmup = max(1, int(config.train.warmup_fraction * steps))
     if step < warmup:
         return config.train.learning_rate * (step + 1) / warmup
-    fraction = (step - warmup) / max(1, total_steps - warmup)
+    fraction = (step - warmup) / max(1, steps - warmup)
     return config.train.learning_rate * 0.5 * (1 + math.cos(math.pi * fraction))
 
 
-def _run_info(config: RunConfig, dataset: Dataset, total_steps: int) -> RunInfo:
+def _run_info(
+    config: RunConfig, dataset: Dataset, total_steps: int, start: Start | None, lineage: tuple[Origin, ...] | None
+) -> RunInfo:
     return RunInfo(
         checkpoint.FORMAT,
         config,
@@ -287,4 +312,6 @@ def _run_info(config: RunConfig, dataset: Dataset, total_steps: int) -> RunInfo:
         dataset.sha256,
         total_steps,
         checkpoint.package_versions(),
+        str(start.checkpoint) if start else None,
+        lineage,
     )

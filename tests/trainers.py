@@ -109,7 +109,7 @@ def _train(config, data, out, options):
     _arm(options)
     devices = Devices("cpu", timeout_seconds=options.get("timeout_seconds", 600.0))
     try:
-        train(config, dataset, out, devices)
+        train(config, dataset, out, devices, start=options.get("start"))
     except SaltError as error:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         print(error, file=sys.stderr, flush=True)  # into a file, which the limit must not keep from being written

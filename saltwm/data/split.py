@@ -16,7 +16,7 @@ from saltwm.ground.config import TrainConfig
 from saltwm.ground.errors import UsageError
 
 if TYPE_CHECKING:
-    from saltwm.disk.checkpoint import CheckpointInfo
+    from saltwm.disk.checkpoint import CheckpointInfo, Origin
 
 Ids = NDArray[np.int64]
 
@@ -78,17 +78,24 @@ def require_some(episodes: Ids | None, protocol: str) -> Ids:
 def why_seen(info: "CheckpointInfo", source: Dataset | TaskSet) -> str | None:
     """Why the run may have been trained on the held-out episodes of a dataset, or of tasks from it; None if it was not.
 
-    Of frozen tasks only the dataset's hash is known, so that nothing speaks against those of another dataset.
+    Of frozen tasks only the dataset's hash is known, so that nothing speaks against those of another dataset. What the
+    checkpoints that it came from have seen, it has seen too.
     """
     if isinstance(source, Dataset) and source.recipe.is_held_out:
         return None
+    reasons = (_why_trained_on(trained, source) for trained in (info, *(info.lineage or ())))
+    return next(filter(None, reasons), None)
+
+
+def _why_trained_on(trained: "CheckpointInfo | Origin", source: Dataset | TaskSet) -> str | None:
+    known = (trained.dataset_sha256, *(trained.dataset_lineage or ()))
     if isinstance(source, TaskSet):
-        same = source.dataset_sha256 in (info.dataset_sha256, *(info.dataset_lineage or ()))
+        same = source.dataset_sha256 in known
     else:
-        same = source.is_or_was(info.dataset_sha256) or source.sha256 in (info.dataset_lineage or ())
+        same = source.is_or_was(trained.dataset_sha256) or source.sha256 in known
     if same:  # or was so before it grew: an episode stays on its side of the split
-        return _why_split(info.run.train)
-    return None if isinstance(source, TaskSet) else _why_same_episodes(info.dataset_source, source.recipe.source)
+        return _why_split(trained.run.train)
+    return None if isinstance(source, TaskSet) else _why_same_episodes(trained.dataset_source, source.recipe.source)
 
 
 def _why_split(train: TrainConfig) -> str | None:

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,8 @@ from saltwm.ground.errors import (
     UsageError,
     not_a_run,
 )
-from saltwm.ground.identity import Memo
+from saltwm.ground.identity import Memo, filed
+from saltwm.ground.identity import identity as identity_of
 from saltwm.ground.strict_json import IF_SET, LATER, differing_fields
 from saltwm.model.traits import TRANSITIONS, traits_of
 
@@ -56,6 +57,20 @@ BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "action_mean", 
 """Ends of the names of tensors that are measured, not learnt."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A checkpoint whose weights a run started from, as it described itself."""
+
+    checkpoint_sha256: str
+    step: int
+    run: RunConfig
+    dataset_sha256: str
+    dataset_source: Source | None
+    dataset_lineage: tuple[str, ...] | None = field(default=None, metadata=IF_SET)
+    encoder_frozen: bool
+    """Whether the run left the encoder as it was."""
+
+
 @dataclass(frozen=True)
 class RunInfo:
     """What a run directory is: decided once, when training starts."""
@@ -68,6 +83,10 @@ class RunInfo:
     dataset_sha256: str
     total_steps: Memo[int]
     versions: Memo[dict[str, str]]
+    origin: Memo[str | None] = field(default=None, metadata=IF_SET)
+    """Path of the checkpoint that it started from, as it was given."""
+    lineage: tuple[Origin, ...] | None = field(default=None, metadata=IF_SET)
+    """That checkpoint, after those that it came from itself."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,8 @@ class CheckpointInfo:
     """Where the dataset's episodes came from; None if nobody wrote it down."""
     dataset_lineage: tuple[str, ...] | None = field(default=None, metadata=IF_SET)
     """SHA-256 that the dataset had before each time it grew, oldest first."""
+    lineage: tuple[Origin, ...] | None = field(default=None, metadata=IF_SET)
+    """Checkpoints that the run came from, oldest first; the last is the one that it started from."""
 
 
 def package_versions() -> dict[str, str]:
@@ -105,7 +126,31 @@ def start_run(path: Path, info: RunInfo) -> None:
     if (path / INFO_FILE).exists():
         raise UsageError(f"{path}: holds a checkpoint, and nothing to go on training from; choose another folder")
     durable.make_folder(path / "checkpoints")
+    if (path / RUN_FILE).exists():
+        found = read_run(path)
+        _require_same_origin(path, info, found)
+        if _prolongs(info, found):
+            durable.write_json(path / RUN_FILE, filed(info))
     claim(path / RUN_FILE, info, lambda file: read_run(file.parent))
+
+
+def _require_same_origin(path: Path, info: RunInfo, found: RunInfo) -> None:
+    started, wanted = (run.lineage[-1].checkpoint_sha256 if run.lineage else None for run in (found, info))
+    if started != wanted:
+        there, here = (f"checkpoint {sha[:12]}" if sha else "fresh weights" for sha in (started, wanted))
+        named = f" ({info.origin})" if info.origin else ""
+        raise MismatchError(f"{path}: started from {there}, found {here}{named}; repeat its --from, or use a new folder")
+
+
+def _prolongs(info: RunInfo, found: RunInfo) -> bool:
+    """Whether it is the run that was found, with more steps after its end."""
+    was, wanted = found.run.train, info.run.train
+    same = replace(wanted, steps=was.steps, epochs=was.epochs, restarts=was.restarts)
+    return (
+        info.total_steps > found.total_steps
+        and wanted.restarts == (*(was.restarts or ()), found.total_steps)
+        and identity_of(replace(info, run=replace(info.run, train=same))) == identity_of(found)
+    )
 
 
 def save(
@@ -381,6 +426,21 @@ def require_same_world(trained: WorldSpec, world: WorldSpec, where: Path) -> Non
         raise MismatchError(f"{where} was trained for another world: {'; '.join(different)}")
 
 
+def _history(info: CheckpointInfo) -> dict[str, Any]:
+    """What a card says of how data and run came about, where there is anything to say."""
+    origins = [
+        {
+            "checkpoint_sha256": origin.checkpoint_sha256,
+            "step": origin.step,
+            "dataset_sha256": origin.dataset_sha256,
+            "encoder_frozen": origin.encoder_frozen,
+        }
+        for origin in info.lineage or ()
+    ]
+    found = {"dataset_lineage": info.dataset_lineage, "restarts": info.run.train.restarts, "lineage": origins}
+    return {name: list(values) for name, values in found.items() if values}
+
+
 def card(path: Path) -> dict[str, Any]:
     """A model card: what it is, what it was trained on, how it did."""
     checkpoint = find_checkpoint(path)
@@ -396,7 +456,7 @@ def card(path: Path) -> dict[str, Any]:
         "parameters": sum(tensor.numel() for name, tensor in weights.items() if not name.endswith(BUFFERS)),
         "bytes": (checkpoint / WEIGHTS_FILE).stat().st_size,
         "dataset_sha256": info.dataset_sha256,
-        **({"dataset_lineage": list(info.dataset_lineage)} if info.dataset_lineage else {}),
+        **_history(info),
         "metrics": info.metrics,
         "versions": info.versions,
     }

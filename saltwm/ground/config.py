@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from saltwm.ground.identity import Memo
-from saltwm.ground.strict_json import LATER
+from saltwm.ground.strict_json import IF_SET, LATER
 
 ModelName = str  # a word of model/traits.py, which this ring does not see
 ObjectiveName = Literal["rollout", "one-step"]
@@ -170,6 +170,8 @@ class TrainConfig:
     """Newest checkpoints kept; the best by validation rollout error is kept besides."""
     precision: PrecisionName = "32-true"
     """A Lightning Fabric precision. Only these three can train the model (docs/training.md)."""
+    restarts: tuple[int, ...] | None = field(default=None, metadata=IF_SET)
+    """Steps at which the learning rate warms up again, after a cosine that ended there: where a run was prolonged."""
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,7 @@ def card_text(
         *_rates(rates, model),
         "## Data and training",
         _data(info, shipment),
+        *_history(info),
         f"{info.step} steps of {info.run.train.batch_size} windows, objective `{info.run.objective.objective}`, "
         f"{_time(shipment.training_seconds)} on a machine of {shipment.machine}; torch {info.versions['torch']}.",
         "```\n" + "\n".join(commands) + "\n```",
@@ -169,6 +170,25 @@ def _data(info: CheckpointInfo, shipment: Shipment) -> str:
         f"{recipe.episodes} episodes of {environment_name(recipe.world.environment)} ({how}; physics "
         f"`{recipe.variant}`, every {recipe.frame_every}th frame), {named}."
     )
+
+
+def _history(info: CheckpointInfo) -> list[str]:
+    """How the run came about, where that is not one run from fresh weights on data of one piece."""
+    lines = []
+    if info.dataset_lineage:
+        lines.append(f"Before the dataset grew, its SHA-256 was {_hashes(info.dataset_lineage)}.")
+    if info.lineage:
+        frozen = ", and its encoder stayed as it was" if info.lineage[-1].encoder_frozen else ""
+        named = _hashes([origin.checkpoint_sha256 for origin in info.lineage])
+        lines.append(f"The run started from a checkpoint{frozen}; its lineage, oldest first: {named}.")
+    if info.run.train.restarts:
+        steps = ", ".join(map(str, info.run.train.restarts))
+        lines.append(f"The run was prolonged: its learning rate ended at 0 and warmed up again at step {steps}.")
+    return [" ".join(lines)] if lines else []
+
+
+def _hashes(values: Sequence[str]) -> str:
+    return ", ".join(f"`{value}`" for value in values)
 
 
 def _time(seconds: float | None) -> str:

@@ -202,10 +202,13 @@ def _making(checkpoint: Path) -> list[str]:
     environment = info.world.environment
     data, run = Path("data") / environment, Path("runs") / checkpoint.name
     held_out = checkpoint.parent / f"{environment}-data"
-    learnt = Train.of(info.run, data, run)
+    learnt = Train.of(info.run, data, run) if info.lineage is None else None
+    unspoken = "# trained with values that no option of saltwm train has; see checkpoint.json"
+    if info.lineage:
+        unspoken = f"# trained --from checkpoint {info.lineage[-1].checkpoint_sha256[:12]}; see checkpoint.json"
     return [
         *([spell(made(shipment.data, data))] if shipment.data else []),
-        spell(learnt) if learnt else "# trained with values that no option of saltwm train has; see checkpoint.json",
+        spell(learnt) if learnt else unspoken,
         spell(Ship(run, SHIPPED / checkpoint.name, shipment.precision)),
         *(
             [spell(made(Dataset.open(held_out, verify="sizes").recipe, SHIPPED / held_out.name))]

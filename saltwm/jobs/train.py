@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tyro
 
-from saltwm.ground.config import ModelName, ObjectiveName, PrecisionName, RunConfig
+from saltwm.ground.config import ModelConfig, ModelName, ObjectiveName, PrecisionName, RunConfig
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Memo, Positional
 from saltwm.jobs.presets import run_config
@@ -29,7 +29,10 @@ def setting(place: str) -> Any:
 
 @dataclass(frozen=True)
 class Train(Job):
-    """Train a world model on a dataset; a stopped or killed run goes on and ends the same."""
+    """Train a world model on a dataset; a stopped or killed run goes on and ends the same.
+
+    With more --steps than it was begun with, a run is prolonged: its learning rate warms up and falls to 0 once more.
+    """
 
     VERB = "train"
 
@@ -81,6 +84,12 @@ class Train(Job):
     """Steps between two checkpoints."""
     keep: Maybe[int] = setting("train.keep")
     """Newest checkpoints to keep; the best is kept besides."""
+    restarts: Maybe[tuple[int, ...]] = setting("train.restarts")
+    """Steps at which the learning rate warms up again; a run that is prolonged restarts where it ended."""
+    from_: Annotated[Maybe[Path], tyro.conf.arg(name="from")] = None
+    """Run or checkpoint whose weights a new run starts from; its model's sizes hold too."""
+    freeze_encoder: bool = False
+    """With --from: leave the encoder as it is; the action encoder and the transition learn."""
     accelerator: Aside[str] = "auto"
     """Fabric accelerator: auto, cpu, gpu, mps, ..."""
     devices: Aside[Maybe[int]] = None
@@ -101,11 +110,15 @@ class Train(Job):
         """Train to the end; None in the processes that only compute."""
         from saltwm.disk.dataset import Dataset
         from saltwm.processes.launch import Devices, is_main_process
+        from saltwm.growing import Start
         from saltwm.train import train
 
+        if self.freeze_encoder and self.from_ is None:
+            raise UsageError("--freeze-encoder: fresh weights would never learn to see; give --from CHECKPOINT")
+        start = Start(self.from_, self.freeze_encoder) if self.from_ is not None else None
         dataset = Dataset.open(self.dataset, verify=self.verify)
         devices = Devices(self.accelerator, self.devices, self.strategy, self.num_nodes, self.timeout)
-        result = train(self.config(), dataset, self.out, devices, self.log)
+        result = train(self.config(), dataset, self.out, devices, self.log, start)
         return result if is_main_process() else None
 
     def config(self) -> RunConfig:
@@ -116,6 +129,8 @@ class Train(Job):
         if self.epochs is not None and self.steps is not None:
             raise UsageError(f"--steps {self.steps} and --epochs {self.epochs} both say how long; give one")
         config = run_config(IN_FILES[self.preset], self.model, self.objective)
+        if self.from_ is not None:
+            config = dataclasses.replace(config, model=self._model_of(self.from_))
         changes = {place: getattr(self, name) for name, place in _SETTINGS.items() if getattr(self, name) is not None}
         changes |= {"train.steps": None} if self.epochs is not None else {}
         changes |= {"model.affine.spectral": False} if self.free_a0 else {}
@@ -124,14 +139,27 @@ class Train(Job):
             config = _changed(config, place.split("."), value)
         return config
 
+    def _model_of(self, start: Path) -> ModelConfig:
+        """The model of a checkpoint, so that nobody has to repeat its sizes."""
+        from saltwm.disk.checkpoint import find_checkpoint, read_info
+
+        found = read_info(find_checkpoint(start)).run.model
+        if found.model != self.model:
+            raise UsageError(f"--from {start}: holds {found.model}; say --model {found.model}")
+        return found
+
     @classmethod
-    def of(cls, config: RunConfig, dataset: Path, out: Path) -> Self | None:
+    def of(
+        cls, config: RunConfig, dataset: Path, out: Path, start: Path | None = None, *, freeze_encoder: bool = False
+    ) -> Self | None:
         """The job that gives this config; None if no options do."""
         word = next((word for word, name in IN_FILES.items() if name == config.preset), None)
         if word is None:
             return None
         model, objective = config.model.model, config.objective.objective
         base = run_config(config.preset, model, objective)
+        if start is not None:
+            base = dataclasses.replace(base, model=config.model)
         changes = {name: _value(config, place) for name, place in _SETTINGS.items()}
         changes = {name: value for name, value in changes.items() if value != _value(base, _SETTINGS[name])}
         job = cls(
@@ -142,6 +170,8 @@ class Train(Job):
             None if objective == traits_of(model).objective else objective,
             free_a0=not config.model.affine.spectral,
             memory=config.model.affine.memory,
+            from_=start,
+            freeze_encoder=freeze_encoder,
             **changes,
         )
         return job if job.config() == config else None
@@ -154,7 +184,9 @@ class Train(Job):
         from saltwm.disk.checkpoint import read_run
 
         info = read_run(folder)
-        job = cls.of(info.run, Path(info.dataset), folder)
+        start = Path(info.origin) if info.origin else None
+        frozen = bool(info.lineage and info.lineage[-1].encoder_frozen)
+        job = cls.of(info.run, Path(info.dataset), folder, start, freeze_encoder=frozen)
         if job is None:
             raise UsageError(f"{folder}: trained from Python, with values that no option of saltwm train has")
         return job

@@ -29,8 +29,8 @@ def variant_of(info: CheckpointInfo) -> ModelVariant:
         rollout_steps=objective.rollout_steps,
         starts=objective.starts,
         seed=run.train.seed,
-        departures=_departures(run, info.world.environment),
-        recipe_sha256=_recipe_sha256(run, info.dataset_sha256),
+        departures=(*_departures(run, info.world.environment), *_history(info)),
+        recipe_sha256=_recipe_sha256(info),
     )
 
 
@@ -65,16 +65,24 @@ def _settings(run: RunConfig) -> dict[str, str]:
     }
 
 
-def _recipe_sha256(run: RunConfig, dataset_sha256: str) -> str:
+def _history(info: CheckpointInfo) -> list[str]:
+    """How the run came about, where that is not one run from fresh weights."""
+    restarts, lineage = info.run.train.restarts, info.lineage
+    words = [f"prolonged at step {' and '.join(map(str, restarts))}"] if restarts else []
+    frozen = " with its encoder frozen" if lineage and lineage[-1].encoder_frozen else ""
+    return [*words, f"from {lineage[-1].checkpoint_sha256[:12]}{frozen}"] if lineage else words
+
+
+def _recipe_sha256(info: CheckpointInfo) -> str:
     """Defaults stay out, so that a setting that is added to the config later changes no recipe of before."""
-    changed = _without_defaults(to_plain(run), to_plain(RunConfig()))
+    changed = _without_defaults(to_plain(info.run), to_plain(RunConfig()))
     for name in _NOT_LEARNT_FROM:
         changed.get("train", {}).pop(name, None)
-    return durable.sha256_json([changed, dataset_sha256])
+    return durable.sha256_json([changed, info.dataset_sha256, *to_plain(info.lineage or ())])
 
 
 def _without_defaults(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    changed = {name: value for name, value in values.items() if value != defaults[name]}
+    changed = {name: value for name, value in values.items() if value != defaults.get(name)}
     return {
         name: _without_defaults(value, defaults[name]) if isinstance(value, dict) else value
         for name, value in changed.items()
