@@ -1,8 +1,8 @@
 """How a run goes on beyond its end, and how one starts from another's weights.
 
 A prolonged run keeps its steps: the learning rate, which ended at 0, warms up again and takes a second cosine to 0 over
-the new ones. A run that starts from a checkpoint takes all of its weights and its scaling of actions, and nothing of its
-optimiser; its schedule is its own.
+the new ones. A run that starts from a checkpoint takes all of its weights and its scaling of actions, and nothing of
+its optimiser; its schedule is its own.
 """
 
 import dataclasses
@@ -73,7 +73,8 @@ def is_frozen(info: RunInfo) -> bool:
 
 def load_origin(model: WorldModel, info: RunInfo) -> None:
     """Give the model the weights that the run starts from; MismatchError if another checkpoint is there now."""
-    assert info.origin is not None and info.lineage, "the run starts from a checkpoint"
+    assert info.origin is not None, "the run starts from a checkpoint"
+    assert info.lineage, "and says from which"
     path = checkpoint.find_checkpoint(Path(info.origin))
     if checkpoint.identity(path) != info.lineage[-1].checkpoint_sha256:
         raise MismatchError(f"{path}: altered while the run was about to start from it; repeat the command")

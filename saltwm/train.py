@@ -22,6 +22,7 @@ from saltwm.ground.config import ObjectiveConfig, PrecisionName, RunConfig
 from saltwm.ground.errors import Stopped, UsageError
 from saltwm.ground.progress import progress
 from saltwm.ground.rng import derive, torch_stream
+from saltwm.growing import Start, check_restarts, is_frozen, load_origin, prolonged
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import TrackerName, open_trackers, require_finite
 from saltwm.objective import Losses, draw_projections, training_loss
@@ -33,7 +34,6 @@ from saltwm.processes.launch import (
     together,
 )
 from saltwm.processes.stopping import stop_signal
-from saltwm.growing import Start, check_restarts, is_frozen, load_origin, prolonged
 from saltwm.run_session import Session
 
 

@@ -208,7 +208,9 @@ def test_what_an_ancestor_has_seen_counts_as_seen(tiny, dataset, tmp_path):
 
 def test_another_model_world_or_checkpoint_is_refused(run, lewm_run, tiny, dataset, tmp_path):
     wide = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, latent_dim=8))
-    with pytest.raises(MismatchError, match=r"another model than the run is to train \(latent_dim: expected 8, found 16"):
+    with pytest.raises(
+        MismatchError, match=r"another model than the run is to train \(latent_dim: expected 8, found 16"
+    ):
         train(wide, dataset, tmp_path / "run", start=Start(run))
     reacher = Collect("reacher", tmp_path / "reacher", 12, image_size=16, frame_every=5, workers=1).do()
     with pytest.raises(MismatchError, match="was trained for another world: environment"):

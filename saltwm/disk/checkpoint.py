@@ -139,7 +139,9 @@ def _require_same_origin(path: Path, info: RunInfo, found: RunInfo) -> None:
     if started != wanted:
         there, here = (f"checkpoint {sha[:12]}" if sha else "fresh weights" for sha in (started, wanted))
         named = f" ({info.origin})" if info.origin else ""
-        raise MismatchError(f"{path}: started from {there}, found {here}{named}; repeat its --from, or use a new folder")
+        raise MismatchError(
+            f"{path}: started from {there}, found {here}{named}; repeat its --from, or use a new folder"
+        )
 
 
 def _prolongs(info: RunInfo, found: RunInfo) -> bool:

@@ -109,8 +109,8 @@ class Train(Job):
     def do(self) -> "TrainResult | None":
         """Train to the end; None in the processes that only compute."""
         from saltwm.disk.dataset import Dataset
-        from saltwm.processes.launch import Devices, is_main_process
         from saltwm.growing import Start
+        from saltwm.processes.launch import Devices, is_main_process
         from saltwm.train import train
 
         if self.freeze_encoder and self.from_ is None:
