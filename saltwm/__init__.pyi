@@ -22,12 +22,12 @@ from saltwm.jobs.diagnose import diagnose_run as diagnose_run
 from saltwm.jobs.evaluate import Evaluate as Evaluate
 from saltwm.jobs.evaluate import evaluate_policy as evaluate_policy
 from saltwm.jobs.presets import run_config as run_config
+from saltwm.losses.sigreg import sigreg as sigreg
 from saltwm.model.actions import ActionEncoder as ActionEncoder
 from saltwm.model.affine import StateAffine as StateAffine
 from saltwm.model.encoder import Encoder as Encoder
 from saltwm.model.transformer import TransformerPredictor as TransformerPredictor
 from saltwm.model.world_model import WorldModel as WorldModel
-from saltwm.objective import sigreg as sigreg
 from saltwm.planning.agent import Agent as Agent
 from saltwm.planning.cem import Plan as Plan
 from saltwm.planning.cem import cem as cem

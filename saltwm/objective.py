@@ -1,4 +1,7 @@
-"""How the model learns: predictions of its own latents, and SIGReg against their collapse (eq. 10)."""
+"""How the model learns: predictions of its own latents, and SIGReg against their collapse (eq. 10).
+
+Other objectives put other terms in SIGReg's place; losses/ has them, with their table.
+"""
 
 from typing import NamedTuple
 
@@ -9,11 +12,9 @@ from torch import Tensor
 from saltwm.ground.checks import check, one_of
 from saltwm.ground.config import ObjectiveConfig, ObjectiveName
 from saltwm.ground.errors import ShapeError
-from saltwm.model.processes import process_count, sum_over_processes
+from saltwm.losses.regulariser import Regulariser
+from saltwm.losses.table import Seen
 from saltwm.model.world_model import WorldModel
-from saltwm.sigreg_kernel import characteristic_sums
-
-LARGEST_KNOT = 3.0  # SIGReg's integral runs over [-3, 3]
 
 
 class Losses(NamedTuple):  # a named tuple, because Fabric looks into what a forward pass returns
@@ -23,24 +24,35 @@ class Losses(NamedTuple):  # a named tuple, because Fabric looks into what a for
     """prediction + lambda * sigreg (eq. 10), scalar."""
     prediction: Tensor
     """Scalar."""
-    sigreg: Tensor
-    """Scalar, before its weight lambda."""
+    terms: dict[str, Tensor]
+    """What is added to it by name, scalars before their weights: `sigreg` alone in eq. 10."""
     latents: Tensor
     """Encoded frames [B, T, D]; not detached."""
 
 
 def training_loss(
-    model: WorldModel, frames: Tensor, action_blocks: Tensor, objective: ObjectiveConfig, projections: Tensor
+    model: WorldModel,
+    frames: Tensor,
+    action_blocks: Tensor,
+    objective: ObjectiveConfig,
+    projections: Tensor,
+    regulariser: Regulariser | None = None,
 ) -> Losses:
-    """The loss of eq. 10: frames uint8 [B, T, H, W, 3], raw action blocks [B, T-1, F], projections [D, M]."""
+    """The loss of eq. 10: frames uint8 [B, T, H, W, 3], raw action blocks [B, T-1, F], projections [D, M].
+
+    A regulariser that learns is handed over; without one, it is made anew.
+    """
     sizes = check("action blocks", action_blocks, "B N F", N=objective.window_blocks)
     check("frames", frames, "B T H W 3", B=sizes["B"], T=sizes["N"] + 1)
     latents = model.encode(frames)
     conditions = model.condition(action_blocks)
     prediction = prediction_loss(model, latents, conditions, objective.objective, objective.starts)
-    regularity = sigreg(latents, projections, objective.sigreg_knots)
-    total = prediction + objective.sigreg_weight * regularity  # eq. 10
-    return Losses(total, prediction, regularity, latents)
+    regulariser = regulariser or Regulariser(objective, model)
+    terms = regulariser(Seen(latents, model.action_encoder.normalise(action_blocks), projections))
+    total = prediction
+    for name, term in terms.items():
+        total = total + regulariser.weight(name) * term  # eq. 10
+    return Losses(total, prediction, terms, latents)
 
 
 # --- prediction ------------------------------------------------------------------------------------------------------
@@ -99,40 +111,3 @@ def _blocks(latents: Tensor, conditions: Tensor) -> int:
 def _runs_of(sequence: Tensor, length: int) -> Tensor:
     """Every run of `length` successive entries: [B, N, D] -> [B * (N - length + 1), length, D]."""
     return sequence.unfold(1, length, 1).transpose(2, 3).flatten(0, 1)
-
-
-# --- SIGReg ----------------------------------------------------------------------------------------------------------
-
-
-def draw_projections(dim: int, count: int, generator: torch.Generator) -> Tensor:
-    """Random unit directions [dim, count]; drawn on the CPU, so that every device and process has the same."""
-    return F.normalize(torch.randn(dim, count, generator=generator), dim=0)
-
-
-def sigreg(latents: Tensor, projections: Tensor, knots: int = 17) -> Tensor:
-    """Distance of the latents' distribution from N(0, I): latents [B, T, D], unit projections [D, M] -> scalar.
-
-    Epps and Pulley's statistic of each frame's projections over the batch of all processes:
-    N * integral over [-3, 3] of |mean exp(i t x) - exp(-t^2 / 2)|^2 exp(-t^2 / 2) dt, averaged over frames and
-    projections.
-    """
-    sizes = check("latents", latents, "B T D", dtype="float")
-    check("projections", projections, "D M", D=sizes["D"], dtype="float")
-    if knots < 2:
-        raise ShapeError(f"SIGReg: expected at least 2 knots, found {knots}")
-    with torch.autocast(latents.device.type, enabled=False):
-        x = (latents.to(projections.dtype) @ projections).flatten(1)  # [B, T M]
-        t = torch.linspace(0, LARGEST_KNOT, knots, dtype=x.dtype, device=x.device)
-        gaussian = torch.exp(-t.square() / 2)
-        weights = torch.full_like(t, 2 * LARGEST_KNOT / (knots - 1))  # trapezoids, both halves of the integral
-        weights[[0, -1]] /= 2
-        sums = sum_over_processes(characteristic_sums(x, LARGEST_KNOT / (knots - 1), knots))  # [2, knots, T M]
-        samples = _global_batch(x)
-        real, imaginary = sums / samples
-        distance = (real - gaussian[:, None]).square() + imaginary.square()
-        return samples * ((weights * gaussian) @ distance).mean()
-
-
-def _global_batch(x: Tensor) -> float | Tensor:
-    """Samples over all processes."""
-    return sum_over_processes(x.new_full((), len(x))) if process_count() > 1 else float(len(x))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from saltwm.data.windows import Windows
 from saltwm.disk import checkpoint
@@ -51,6 +51,7 @@ class Session:
         windows: Windows,
         out: Path,
         model: WorldModel,
+        regulariser: nn.Module,
         optimizer: torch.optim.Optimizer,
         trackers: Sequence[Tracker],
     ) -> None:
@@ -58,8 +59,9 @@ class Session:
         self.schedule = Schedule(info.total_steps, options.save_every, options.validate_every, options.restarts or ())
         self._lineage = info.lineage
         self._fabric, self._config, self._windows, self._out = fabric, config, windows, out
-        self._model, self._optimizer = model, optimizer
+        self._model, self._regulariser, self._optimizer = model, regulariser, optimizer
         self._names = [name for name, _ in model.named_parameters()]
+        self._names += [f"regulariser.{name}" for name, _ in regulariser.named_parameters()]
         self._is_main = fabric.global_rank == 0
         self.done = self._resume()
         """Steps finished."""
@@ -80,6 +82,7 @@ class Session:
         if newest is not None:
             info, weights, state = checkpoint.read_checkpoint(newest)
             checkpoint.load_weights(self._model, weights, newest)
+            checkpoint.load_weights(self._regulariser, checkpoint.read_regulariser(newest), newest)
             checkpoint.restore_optimizer(self._optimizer, self._names, state)
             done = info.step
         main_done = self._fabric.broadcast(done)
@@ -134,7 +137,8 @@ class Session:
         sick = sickness({"step": self.done, **self.metrics})
         if sick and not self._has_warned:
             self._has_warned = True
-            hint = "A larger --lambda or batch spreads them."
+            option = "--weights of its terms" if self._config.objective.regulariser else "--lambda"
+            hint = f"A larger {option} or batch spreads them."
             console.print(f"warning: step {self.done}: {sick}. {hint}", soft_wrap=True)
 
     def _save(self, metrics: dict[str, float]) -> None:
@@ -159,4 +163,5 @@ class Session:
             self._lineage,
         )
         state = checkpoint.optimizer_tensors(self._optimizer, self._names)
-        self.saved = checkpoint.save(self._out, info, weights, state, self._config.train.keep)
+        learnt = self._regulariser.state_dict()
+        self.saved = checkpoint.save(self._out, info, weights, state, self._config.train.keep, learnt)

@@ -23,9 +23,11 @@ from saltwm.ground.errors import Stopped, UsageError
 from saltwm.ground.progress import progress
 from saltwm.ground.rng import derive, torch_stream
 from saltwm.growing import Start, check_restarts, is_frozen, load_origin, prolonged
+from saltwm.losses.regulariser import Regulariser, require_fitting
+from saltwm.losses.sigreg import draw_projections
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import TrackerName, open_trackers, require_finite
-from saltwm.objective import Losses, draw_projections, training_loss
+from saltwm.objective import Losses, training_loss
 from saltwm.processes.launch import (
     Devices,
     largest_over_processes,
@@ -66,10 +68,13 @@ class Inputs:
 class Learner(nn.Module):
     """Model and objective in one forward pass, which is what a parallel strategy wraps."""
 
-    def __init__(self, model: WorldModel, objective: ObjectiveConfig, *, encoder_learns: bool = True) -> None:
+    def __init__(
+        self, model: WorldModel, objective: ObjectiveConfig, seed: int = 0, *, encoder_learns: bool = True
+    ) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
+        self.regulariser = Regulariser(objective, model, seed)
         self._encoder_learns = encoder_learns
         model.encoder.requires_grad_(encoder_learns)
 
@@ -83,7 +88,7 @@ class Learner(nn.Module):
         """Losses of a batch, in the precision of the weights where autocast does not lower it."""
         precision = self.model.action_encoder.action_mean.dtype
         blocks, projections = inputs.action_blocks.to(precision), inputs.projections.to(precision)
-        return training_loss(self.model, inputs.frames, blocks, self.objective, projections)
+        return training_loss(self.model, inputs.frames, blocks, self.objective, projections, self.regulariser)
 
 
 def train(
@@ -105,6 +110,7 @@ def train(
     # No memory, no time: sizes that do not fit together are refused before anything is written.
     with torch.device("meta"):
         WorldModel(config.model, dataset.world)
+    require_fitting(config, dataset.world)
     fabric = make_fabric(devices, config.train.precision)
     windows = make_windows(config, dataset)
     if not len(windows.validation):
@@ -129,10 +135,10 @@ def _train(fabric: Any, info: RunInfo, windows: Windows, out: Path, trackers: li
     model = build_model(config, windows.dataset)
     if info.origin is not None:
         load_origin(model, info)
-    learner = Learner(model, config.objective, encoder_learns=not is_frozen(info))
+    learner = Learner(model, config.objective, config.train.seed, encoder_learns=not is_frozen(info))
     wrapped, optimizer = fabric.setup(learner, make_optimizer(learner, config))
     # After the setup, which may change precision.
-    session = Session(fabric, info, windows, out, learner.model, optimizer, trackers)
+    session = Session(fabric, info, windows, out, learner.model, learner.regulariser, optimizer, trackers)
     share = (config.train.batch_size, fabric.global_rank, fabric.world_size)
     loader = batches(windows, config.train.seed, session.done, total_steps, *share)
     with stop_signal() as stopped_by, progress(f"train {out.name}", total_steps, session.done) as advance:
@@ -201,8 +207,9 @@ def take_step(
     optimizer.zero_grad(set_to_none=True)
     fabric.backward(losses.total)
     norm = fabric.clip_gradients(learner, optimizer, max_norm=config.train.gradient_clip, error_if_nonfinite=False)
-    total, prediction, sigreg = mean_over_processes(fabric, torch.stack([part.detach() for part in losses[:3]]))
-    scalars = {"loss": total, "prediction": prediction, "sigreg": sigreg, "gradient_norm": float(norm)}
+    parts = {"loss": losses.total, "prediction": losses.prediction, **losses.terms}
+    means = mean_over_processes(fabric, torch.stack([part.detach() for part in parts.values()]))
+    scalars = dict(zip(parts, means, strict=True)) | {"gradient_norm": float(norm)}
     require_finite(step + 1, scalars)
     optimizer.step()
     return Stepped(scalars | {"learning_rate": rate}, losses.latents.detach())

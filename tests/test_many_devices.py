@@ -18,8 +18,9 @@ from trainers import measured_rows, pair, trainer, wait_until
 from saltwm.disk import checkpoint, durable
 from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import torch_stream
+from saltwm.losses.sigreg import draw_projections
 from saltwm.model.world_model import WorldModel
-from saltwm.objective import draw_projections, training_loss
+from saltwm.objective import training_loss
 from saltwm.processes.launch import Devices, Siblings
 from saltwm.train import make_windows, train
 

@@ -6,10 +6,11 @@ import torch
 
 from saltwm.ground.config import AffineConfig, EncoderConfig, ModelConfig, ObjectiveConfig, TransformerConfig, WorldSpec
 from saltwm.ground.errors import ShapeError, UsageError
+from saltwm.losses.sigreg import draw_projections, sigreg
 from saltwm.model.traits import TRANSITIONS
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import effective_rank
-from saltwm.objective import draw_projections, prediction_loss, sigreg, training_loss
+from saltwm.objective import prediction_loss, training_loss
 
 D, SIZE, K = 6, 8, 5
 
@@ -111,8 +112,8 @@ def test_the_total_is_prediction_and_weighted_sigreg(kind):
     model, (frames, blocks) = world_model(kind), batch()
     losses = training_loss(model, frames, blocks, ObjectiveConfig(sigreg_weight=0.3), projections())
     assert losses.latents.shape == (4, K + 1, D)
-    assert torch.equal(losses.total, losses.prediction + 0.3 * losses.sigreg)
-    assert torch.allclose(losses.sigreg, sigreg(losses.latents, projections()))
+    assert torch.equal(losses.total, losses.prediction + 0.3 * losses.terms["sigreg"])
+    assert torch.allclose(losses.terms["sigreg"], sigreg(losses.latents, projections()))
     losses.total.backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
 

@@ -361,10 +361,10 @@ def test_in_mixed_precision_actions_and_projections_are_not_rounded(tiny, datase
     """Fabric rounds every floating tensor that it finds among a module's arguments to bfloat16."""
     seen = []
 
-    def look(model, frames, action_blocks, objective, projections):
+    def look(model, frames, action_blocks, objective, projections, regulariser):
         seen.append((action_blocks.dtype, projections.dtype))
         assert torch.is_autocast_enabled("cpu")
-        return training_loss(model, frames, action_blocks, objective, projections)
+        return training_loss(model, frames, action_blocks, objective, projections, regulariser)
 
     monkeypatch.setattr("saltwm.train.training_loss", look)
     train(change(tiny, steps=2, precision="bf16-mixed"), dataset, tmp_path / "run")

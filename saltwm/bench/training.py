@@ -21,8 +21,9 @@ from saltwm.disk.dataset import Dataset
 from saltwm.ground.config import RunConfig
 from saltwm.ground.rng import torch_stream
 from saltwm.jobs.collect import Collect
+from saltwm.losses.sigreg import draw_projections, sigreg
 from saltwm.model.traits import traits_of
-from saltwm.objective import draw_projections, prediction_loss, sigreg
+from saltwm.objective import prediction_loss
 from saltwm.processes.launch import Devices, make_fabric
 from saltwm.train import Learner, build_model, make_optimizer, make_windows, take_step
 

@@ -47,6 +47,8 @@ RUN_FILE = "run.json"
 INFO_FILE = "checkpoint.json"
 WEIGHTS_FILE = "weights.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
+REGULARISER_FILE = "regulariser.safetensors"
+"""What the terms of an objective learn or keep, where they do; only training reads it."""
 PRIOR_FOLDER = "prior"
 _OF_PRIORS = (PRIOR_FOLDER, "prior.work", ".prior.lock", ".prior.work.lock", ".tmp-*-prior", ".tmp-*-prior.work")
 BESIDES = ("README.md", ".lock", *_OF_PRIORS)
@@ -156,14 +158,20 @@ def _prolongs(info: RunInfo, found: RunInfo) -> bool:
 
 
 def save(
-    run: Path, info: CheckpointInfo, weights: "dict[str, Tensor]", optimizer: "dict[str, Tensor]", keep: int
+    run: Path,
+    info: CheckpointInfo,
+    weights: "dict[str, Tensor]",
+    optimizer: "dict[str, Tensor]",
+    keep: int,
+    regulariser: "dict[str, Tensor] | None" = None,
 ) -> Path:
     """Publish RUN/checkpoints/step-N, then remove what is older than the newest `keep` and not the best."""
     path = run / "checkpoints" / directory_name(info.step)
     if path.exists():
         durable.discard_directory(path)  # training came here again only because this one could not be read
     # As bytes, not with save_file, whose errors do not tell a full disk from anything else.
-    publish(path, info, {WEIGHTS_FILE: to_bytes(weights), OPTIMIZER_FILE: to_bytes(optimizer)})
+    files = {WEIGHTS_FILE: to_bytes(weights), OPTIMIZER_FILE: to_bytes(optimizer)}
+    publish(path, info, files | ({REGULARISER_FILE: to_bytes(regulariser)} if regulariser else {}))
     _prune(run, keep)
     return path
 
@@ -288,6 +296,12 @@ def read_checkpoint(checkpoint: Path) -> "tuple[CheckpointInfo, dict[str, Tensor
     if not (checkpoint / OPTIMIZER_FILE).exists():
         raise UsageError(f"{checkpoint}: weights alone, without the optimiser that training would go on with")
     return read_info(checkpoint), read_tensors(checkpoint / WEIGHTS_FILE), read_tensors(checkpoint / OPTIMIZER_FILE)
+
+
+def read_regulariser(checkpoint: Path) -> "dict[str, Tensor]":
+    """What the objective's terms learnt; nothing for most."""
+    path = checkpoint / REGULARISER_FILE
+    return read_tensors(path) if path.exists() else {}
 
 
 def read_weights(checkpoint: Path) -> "tuple[CheckpointInfo, dict[str, Tensor]]":
@@ -451,7 +465,7 @@ def card(path: Path) -> dict[str, Any]:
         "checkpoint": str(checkpoint),
         "step": info.step,
         "model": info.run.model.model,
-        "objective": info.run.objective.objective,
+        "objective": info.run.objective.word,
         "preset": info.run.preset,
         "environment": info.world.environment,
         "image_size": info.world.image_size,

@@ -29,7 +29,7 @@ from saltwm.disk.durable import read_config
 from saltwm.ground import budget
 from saltwm.ground.config import ProtocolConfig, WorldSpec
 from saltwm.ground.errors import DamagedError
-from saltwm.ground.strict_json import LATER, from_plain, to_plain
+from saltwm.ground.strict_json import IF_SET, LATER, from_plain, to_plain
 
 T = TypeVar("T")
 
@@ -134,6 +134,10 @@ class ModelVariant:
     """What differs from the preset's recipe for the environment: `objective one-step`, `R 0`. Empty: none of this."""
     recipe_sha256: str
     """Of the whole training config without its seed, and of the data: runs that share it differ in the seed alone."""
+    regulariser: str | None = field(default=None, metadata=IF_SET)
+    """The objective whose terms stand in SIGReg's place; none in eq. 10."""
+    weights: dict[str, float] | None = field(default=None, metadata=IF_SET)
+    """Of its terms, as they were in this environment."""
 
 
 @dataclass(frozen=True)

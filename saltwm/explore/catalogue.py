@@ -41,7 +41,7 @@ def _model(desk: Desk, name: str) -> dict[str, Any]:
         "world": dataclasses.asdict(info.world),
         "environment": info.world.environment,
         "model": model.model,
-        "objective": info.run.objective.objective,
+        "objective": info.run.objective.word,
         "frameskip": model.frameskip,
         "latent_dim": model.latent_dim,
         "affine": rolls_out_in_the_page(model),

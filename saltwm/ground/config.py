@@ -115,7 +115,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class ObjectiveConfig:
-    """What is minimised: prediction + lambda * SIGReg (eq. 10)."""
+    """What is minimised: prediction + lambda * SIGReg (eq. 10), or prediction + another regulariser."""
 
     objective: ObjectiveName = "rollout"
     """rollout: eq. 9, predictions fed back; one-step: eq. 1, predictions from encoded states."""
@@ -129,6 +129,15 @@ class ObjectiveConfig:
     """Integration points of the characteristic function (App. B.2)."""
     sigreg_projections: int = 1024
     """Random directions per step (App. B.2)."""
+    regulariser: str | None = field(default=None, metadata=IF_SET)
+    """Another objective's terms in SIGReg's place: a row of losses/table.py, or the module:function of a user's own."""
+    weights: dict[str, float] | None = field(default=None, metadata=IF_SET)
+    """Weights of its terms that are not the published ones."""
+
+    @property
+    def word(self) -> str:
+        """What a command or a table calls it."""
+        return self.regulariser or self.objective
 
     @property
     def window_blocks(self) -> int:

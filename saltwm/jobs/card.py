@@ -20,6 +20,10 @@ CARD_FILE = "README.md"
 TRAINED = {"rollout": "trained by recursive rollout", "one-step": "trained by one-step prediction"}
 
 
+def _how(objective: str) -> str:
+    return TRAINED.get(objective, f"trained with the objective `{objective}`")
+
+
 @dataclass(frozen=True)
 class Measured:
     """The model under one protocol, horizon, planner and name; the seeds of the evaluations are pooled."""
@@ -111,7 +115,7 @@ def card_text(
     stored = "matrices in float16" if shipment.precision == "half" else "float32"
     paragraphs = [
         f"# {traits_of(model).title} on {environment}",
-        f"{traits_of(model).what}, {TRAINED[facts['objective']]}: {facts['parameters'] / 1e6:.2f} M parameters (preset "
+        f"{traits_of(model).what}, {_how(facts['objective'])}: {facts['parameters'] / 1e6:.2f} M parameters (preset "
         f"`{facts['preset']}`), pictures of {facts['image_size']} px, latents of {info.run.model.latent_dim} numbers. "
         f"Weights alone, {stored}, {facts['bytes'] / 1e6:.1f} MB.",
         "## Measured",
@@ -119,7 +123,7 @@ def card_text(
         "## Data and training",
         _data(info, shipment),
         *_history(info),
-        f"{info.step} steps of {info.run.train.batch_size} windows, objective `{info.run.objective.objective}`, "
+        f"{info.step} steps of {info.run.train.batch_size} windows, objective `{info.run.objective.word}`, "
         f"{_time(shipment.training_seconds)} on a machine of {shipment.machine}; torch {info.versions['torch']}.",
         "```\n" + "\n".join(commands) + "\n```",
         *([HOW_TO_COMPARE] if rates else []),

@@ -78,7 +78,7 @@ def decode_run(
     record = Decoding(
         environment=dataset.world.environment,
         method=info.run.model.model,
-        objective=info.run.objective.objective,
+        objective=info.run.objective.word,
         run=str(run),
         decoder=decoder,
         steps=steps,

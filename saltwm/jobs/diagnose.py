@@ -80,7 +80,7 @@ def diagnose_run(
     identity: dict[str, Any] = {
         "environment": dataset.world.environment,
         "method": info.run.model.model,
-        "objective": info.run.objective.objective,
+        "objective": info.run.objective.word,
         "run": str(run),
     }
     few = [stretches[lengths.index(length)] for length in dict.fromkeys(lengths)]  # one measurement of each length

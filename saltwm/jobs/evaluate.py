@@ -32,7 +32,7 @@ from saltwm.ground.config import (
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.identity import differences
 from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional
-from saltwm.model.traits import model_name, traits_of
+from saltwm.model.traits import learnt_name, traits_of
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
@@ -388,7 +388,7 @@ def _who(job: Acting, protocol: ProtocolConfig, source: "Dataset | TaskSet") -> 
         raise UsageError(f"{path}: {why}; use {instead}")
     traits = traits_of(model.model)
     history = min(max(job.history, traits.frames(model)), traits.window(model))
-    name = method_name(model_name(model), planner, shown_history(model, job.history), job.look_every)
+    name = method_name(learnt_name(info.run), planner, shown_history(model, job.history), job.look_every)
     inputs, longest_plan = {"run": checkpoint.identity(path)}, None
     if isinstance(planner, PriorPlanner):
         inputs["prior"], longest_plan = _own_prior(path)

@@ -6,7 +6,7 @@ shrink the pictures, the encoder and the steps; their sizes were chosen by measu
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from saltwm.ground.checks import one_of
 from saltwm.ground.config import (
@@ -22,6 +22,8 @@ from saltwm.ground.config import (
     TrainConfig,
     TransformerConfig,
 )
+from saltwm.losses.own import is_own
+from saltwm.losses.table import OBJECTIVES, SIGREG
 from saltwm.model.traits import traits_of
 
 PresetName = Literal["paper", "cpu", "quick"]
@@ -123,16 +125,31 @@ RECIPES: dict[tuple[str, str], Recipe] = {
 }
 
 
-def run_config(preset: str, model: ModelName = "salt", objective: ObjectiveName | None = None) -> RunConfig:
+def run_config(preset: str, model: ModelName = "salt", objective: str | None = None) -> RunConfig:
     """The preset with a model and an objective; without one, the model's own: rollout for SALT, one-step for LeWM."""
     one_of("preset", preset, PRESETS)
     base = PRESETS[preset]
-    objective = objective or traits_of(model).objective
+    prediction, regulariser = objective_parts(model, objective)
     return dataclasses.replace(
         base,
         model=dataclasses.replace(base.model, model=model),
-        objective=dataclasses.replace(base.objective, objective=objective),
+        objective=dataclasses.replace(base.objective, objective=prediction, regulariser=regulariser),
     )
+
+
+def objective_parts(model: ModelName, objective: str | None) -> tuple[ObjectiveName, str | None]:
+    """Prediction loss and regulariser of an objective's name; no regulariser is SIGReg, which eq. 10 has.
+
+    The name is one of the two prediction losses, a row of losses/table.py, or a user's own module:name.
+    """
+    own_prediction = traits_of(model).objective
+    if objective is None or is_own(objective):
+        return own_prediction, objective
+    if objective in get_args(ObjectiveName):
+        return cast(ObjectiveName, objective), None
+    one_of("objective", objective, (*get_args(ObjectiveName), *OBJECTIVES))
+    row = OBJECTIVES[objective]
+    return row.prediction or own_prediction, None if row.terms == (SIGREG,) else objective
 
 
 def recipe(preset: str, environment: str) -> Recipe:

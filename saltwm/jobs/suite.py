@@ -26,7 +26,7 @@ from saltwm.jobs.evaluate import (
     shown_history,
 )
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional
-from saltwm.model.traits import model_name
+from saltwm.model.traits import learnt_name
 
 if TYPE_CHECKING:
     from saltwm.disk.checkpoint import CheckpointInfo
@@ -126,11 +126,12 @@ class Suite(Job):
 
     def _methods(self, world: WorldSpec) -> list[Evaluate]:
         """Who acts in a world; runs of one model are told apart by their folders."""
-        models = {run: _read_info(run).run.model for run in self.runs if _read_info(run).world == world}
-        shared = Counter(map(model_name, models.values()))
+        runs = {run: _read_info(run).run for run in self.runs if _read_info(run).world == world}
+        models = {run: config.model for run, config in runs.items()}
+        shared = Counter(map(learnt_name, runs.values()))
 
         def name(run: Path, planner: PlannerConfig) -> str:
-            model = model_name(models[run])
+            model = learnt_name(runs[run])
             words = model if shared[model] == 1 else Path(os.path.abspath(run)).name
             return method_name(words, planner, shown_history(models[run], self.history), self.look_every)
 

@@ -10,8 +10,10 @@ import tyro
 
 from saltwm.ground.config import ModelConfig, ModelName, ObjectiveName, PrecisionName, RunConfig
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Memo, Positional
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Memo, Positional, spell
 from saltwm.jobs.presets import run_config
+from saltwm.losses.own import is_own
+from saltwm.losses.table import has_sigreg
 from saltwm.model.traits import traits_of
 
 if TYPE_CHECKING:
@@ -44,8 +46,13 @@ class Train(Job):
     """Where all values start from; full-size: the paper's."""
     model: ModelName = "salt"
     """salt: state-affine transition; lewm: transformer predictor."""
-    objective: Maybe[ObjectiveName] = None
-    """Default: rollout for salt, one-step for lewm."""
+    objective: Maybe[str] = None
+    """salt, lewm, pldm, sub-jepa, sd-jepa, smwm, delta-jepa, or a module:name of your own; rollout and one-step are
+    salt's and lewm's. Default: the model's."""
+    prediction: Maybe[ObjectiveName] = setting("objective.objective")
+    """Prediction loss of an objective that leaves it open; default: rollout for salt, one-step for lewm."""
+    weights: tuple[str, ...] = ()
+    """Weights of the objective's terms that are not the published ones: inverse=5 ..."""
     steps: Maybe[int] = setting("train.steps")
     """Optimiser steps instead of the preset's."""
     epochs: Maybe[float] = setting("train.epochs")
@@ -131,10 +138,13 @@ class Train(Job):
         config = run_config(IN_FILES[self.preset], self.model, self.objective)
         if self.from_ is not None:
             config = dataclasses.replace(config, model=self._model_of(self.from_))
+        if self.lambda_ is not None and config.objective.regulariser and not has_sigreg(config.objective):
+            raise UsageError(f"--lambda is SIGReg's weight, and objective {self.objective} has none; use --weights")
         changes = {place: getattr(self, name) for name, place in _SETTINGS.items() if getattr(self, name) is not None}
         changes |= {"train.steps": None} if self.epochs is not None else {}
         changes |= {"model.affine.spectral": False} if self.free_a0 else {}
         changes |= {"model.affine.memory": True} if self.memory else {}
+        changes |= {"objective.weights": _weights(self.weights)} if self.weights else {}
         for place, value in changes.items():
             config = _changed(config, place.split("."), value)
         return config
@@ -156,7 +166,7 @@ class Train(Job):
         word = next((word for word, name in IN_FILES.items() if name == config.preset), None)
         if word is None:
             return None
-        model, objective = config.model.model, config.objective.objective
+        model, objective = config.model.model, config.objective.word
         base = run_config(config.preset, model, objective)
         if start is not None:
             base = dataclasses.replace(base, model=config.model)
@@ -172,6 +182,7 @@ class Train(Job):
             memory=config.model.affine.memory,
             from_=start,
             freeze_encoder=freeze_encoder,
+            weights=tuple(f"{name}={weight!r}" for name, weight in (config.objective.weights or {}).items()),
             **changes,
         )
         return job if job.config() == config else None
@@ -187,6 +198,8 @@ class Train(Job):
         start = Path(info.origin) if info.origin else None
         frozen = bool(info.lineage and info.lineage[-1].encoder_frozen)
         job = cls.of(info.run, Path(info.dataset), folder, start, freeze_encoder=frozen)
+        if job is not None and is_own(job.objective):
+            raise UsageError(f"{folder}: a file does not run code; name its objective yourself: {spell(job)}")
         if job is None:
             raise UsageError(f"{folder}: trained from Python, with values that no option of saltwm train has")
         return job
@@ -194,6 +207,20 @@ class Train(Job):
 
 _SETTINGS = {f.name: f.metadata["setting"] for f in dataclasses.fields(Train) if "setting" in f.metadata}
 """Option -> the place of its value in a config."""
+
+
+def _weights(words: tuple[str, ...]) -> dict[str, float]:
+    """TERM=NUMBER, each once."""
+    weights: dict[str, float] = {}
+    for word in words:
+        name, _, number = word.partition("=")
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            raise UsageError(f"--weights {word}: expected TERM=NUMBER, as inverse=5") from None
+    if len(weights) < len(words):
+        raise UsageError(f"--weights {' '.join(words)}: a term has one weight")
+    return weights
 
 
 def _value(config: Any, place: str) -> Any:

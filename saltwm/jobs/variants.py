@@ -6,9 +6,11 @@ from typing import Any
 from saltwm.disk import durable
 from saltwm.disk.checkpoint import CheckpointInfo
 from saltwm.disk.records import ModelVariant
-from saltwm.ground.config import RunConfig
+from saltwm.ground.config import ObjectiveConfig, RunConfig
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.presets import PRESETS, RECIPES, run_config
+from saltwm.losses.own import is_own
+from saltwm.losses.table import weights_of
 from saltwm.model.traits import traits_of
 
 _NOT_LEARNT_FROM = ("seed", "validate_every", "validation_batches", "save_every", "keep")
@@ -31,6 +33,8 @@ def variant_of(info: CheckpointInfo) -> ModelVariant:
         seed=run.train.seed,
         departures=(*_departures(run, info.world.environment), *_history(info)),
         recipe_sha256=_recipe_sha256(info),
+        regulariser=objective.regulariser,
+        weights=_term_weights(objective, info.world.environment),
     )
 
 
@@ -38,7 +42,7 @@ def _departures(run: RunConfig, environment: str) -> tuple[str, ...]:
     """What a study would have changed: the named settings that are not those of the recipe."""
     usual = _usual(run, environment)
     here, there = (_settings(config) for config in (run, usual))
-    return tuple(f"{name} {value}" for name, value in here.items() if value != there[name])
+    return tuple(f"{name} {value}" for name, value in here.items() if value != there.get(name))
 
 
 def _usual(run: RunConfig, environment: str) -> RunConfig:
@@ -53,7 +57,10 @@ def _usual(run: RunConfig, environment: str) -> RunConfig:
 def _settings(run: RunConfig) -> dict[str, str]:
     """The settings that studies vary, by the paper's letters."""
     objective, affine = run.objective, run.model.affine
-    settings = {"objective": str(objective.objective)}
+    settings = {"objective": objective.word}
+    if objective.regulariser and objective.objective != traits_of(run.model.model).objective:
+        settings["prediction"] = objective.objective
+    settings |= {name: f"{weight:g}" for name, weight in (objective.weights or {}).items()}
     if traits_of(run.model.model).has_matrix:
         settings |= {"R": str(affine.modes), "A0": "spectral" if affine.spectral else "free"}
         settings |= {"memory": "yes" if affine.memory else "no"}
@@ -84,6 +91,13 @@ def _recipe_sha256(info: CheckpointInfo) -> str:
 def _without_defaults(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     changed = {name: value for name, value in values.items() if value != defaults.get(name)}
     return {
-        name: _without_defaults(value, defaults[name]) if isinstance(value, dict) else value
+        name: _without_defaults(value, defaults[name]) if isinstance(defaults.get(name), dict) else value
         for name, value in changed.items()
     }
+
+
+def _term_weights(objective: ObjectiveConfig, environment: str) -> dict[str, float] | None:
+    """Of an objective of the table other than eq. 10, whose lambda has a field of its own."""
+    if objective.regulariser is None or is_own(objective.regulariser):
+        return objective.weights
+    return weights_of(objective, environment)

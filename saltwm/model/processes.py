@@ -32,3 +32,16 @@ class _SumOverProcesses(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         # Each process's loss depends on the sum, so each x collects the gradients of all of them.
         return sum_over_processes(gradients[0])
+
+
+def process_rank() -> int:
+    """Which of the training processes this is, from 0."""
+    return distributed.get_rank() if process_count() > 1 else 0
+
+
+def of_all_processes(x: Tensor) -> Tensor:
+    """The equal shares of all processes in their order: [B, ...] -> [processes * B, ...]; x itself on one process."""
+    if process_count() == 1:
+        return x
+    shares = [x if rank == process_rank() else torch.zeros_like(x) for rank in range(process_count())]
+    return sum_over_processes(torch.cat(shares))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from saltwm.ground.checks import one_of
-from saltwm.ground.config import ModelConfig, ObjectiveName
+from saltwm.ground.config import ModelConfig, ObjectiveName, RunConfig
 
 if TYPE_CHECKING:
     from saltwm.model.transition import Transition
@@ -85,3 +85,9 @@ def traits_of(model: str) -> Traits:
 def model_name(config: ModelConfig) -> str:
     """What a model is called in tables and folders: salt, lewm, or salt-memory."""
     return f"{config.model}-memory" if config.affine.memory else config.model
+
+
+def learnt_name(run: RunConfig) -> str:
+    """The same with what it learnt by, where that is not SIGReg's objective: lewm-pldm."""
+    regulariser = run.objective.regulariser
+    return model_name(run.model) if regulariser is None else f"{model_name(run.model)}-{regulariser.replace(':', '-')}"

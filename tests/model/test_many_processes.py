@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from saltwm.losses.sigreg import draw_projections, sigreg
 from saltwm.model.heads import ProjectionHead
 from saltwm.model.norm import BatchNorm
-from saltwm.objective import draw_projections, sigreg
 
 B, T, D = 5, 2, 6
 

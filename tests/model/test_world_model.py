@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from saltwm.diagnostics import jacobians, propagation
 from saltwm.ground.config import AffineConfig, EncoderConfig, ModelConfig, ObjectiveConfig, TransformerConfig, WorldSpec
 from saltwm.ground.errors import ShapeError, UsageError
+from saltwm.losses.sigreg import draw_projections, sigreg
 from saltwm.model.traits import TRANSITIONS
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import effective_rank
-from saltwm.objective import draw_projections, prediction_loss, sigreg, training_loss
+from saltwm.objective import prediction_loss, training_loss
 
 D, SIZE, BLOCK, K = 6, 8, 4, 3
 ENCODER = EncoderConfig(kind="conv", channels=(4,), width=8, projection_dim=8)

@@ -68,7 +68,7 @@ SABOTAGES = [
     # --- learning
     Sabotage("S07", "rollout targets one frame early", "objective.py",
              "_runs_of(latents[:, 1:], steps))  # eq. 9", "_runs_of(latents[:, :-1], steps))  # eq. 9", OBJECTIVE),
-    Sabotage("S08", "SIGReg not multiplied by N", "objective.py", "return samples * (", "return 1.0 * (", OBJECTIVE),
+    Sabotage("S08", "SIGReg not multiplied by N", "losses/sigreg.py", "return samples * (", "return 1.0 * (", OBJECTIVE),
     Sabotage("S12", "stale base matrix", "model/affine.py",
              "if self._cached is None or not _all_equal(self._cached[0], parameters):", "if self._cached is None:",
              "tests/model/test_affine.py"),

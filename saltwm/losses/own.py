@@ -1,0 +1,60 @@
+"""An objective of one's own: one function or class in one file, named on the command line as module:name.
+
+    def terms(seen) -> dict[str, Tensor]        scalars by name, added to the prediction loss
+    class Terms(nn.Module):                     the same with something to learn
+        def __init__(self, sizes): ...
+        def forward(self, seen) -> dict[str, Tensor]: ...
+
+`seen` and `sizes` are those of losses/table.py. Attributes `frames` and `windows` say how many of them a window and a
+batch need at least. A module is imported because a person named it; no file runs code.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saltwm.ground.errors import UsageError
+from saltwm.losses.table import Seen, Sizes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def is_own(name: str | None) -> bool:
+    """Whether an objective is a user's: module:name."""
+    return name is not None and ":" in name
+
+
+def imported(place: str) -> Callable[..., Any]:
+    """The function or class at `module:name`, found from the working directory too."""
+    module, _, name = place.partition(":")
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"objective {place}: {error}; expected module:name, importable from {here}") from error
+    finally:
+        sys.path.remove(here)
+    if not callable(found):
+        raise UsageError(f"objective {place}: module {module} has no function or class {name!r}")
+    return found
+
+
+def built(place: str, sizes: Sizes) -> Callable[[Seen], "dict[str, Tensor]"]:
+    """The function as it is, or the class made for these sizes."""
+    found = imported(place)
+    made: Callable[[Seen], dict[str, Tensor]] = found(sizes) if isinstance(found, type) else found
+    return made
+
+
+def terms(place: str, function: Callable[[Seen], "dict[str, Tensor]"], seen: Seen) -> "dict[str, Tensor]":
+    """What it adds; UsageError unless it returns scalars by name."""
+    from torch import Tensor
+
+    found = function(seen)
+    if not isinstance(found, dict) or not all(isinstance(t, Tensor) and t.ndim == 0 for t in found.values()):
+        raise UsageError(f"objective {place}: expected a dict of scalar tensors by name, found {found!r:.80}")
+    return found
