@@ -83,8 +83,8 @@ def why_seen(info: "CheckpointInfo", source: Dataset | TaskSet) -> str | None:
     """
     if isinstance(source, Dataset) and source.recipe.is_held_out:
         return None
-    reasons = (_why_trained_on(trained, source) for trained in (info, *(info.lineage or ())))
-    return next(filter(None, reasons), None)
+    seen: list[CheckpointInfo | Origin] = [info, *(info.lineage or ())]
+    return next(filter(None, (_why_trained_on(trained, source) for trained in seen)), None)
 
 
 def _why_trained_on(trained: "CheckpointInfo | Origin", source: Dataset | TaskSet) -> str | None:

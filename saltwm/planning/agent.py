@@ -147,7 +147,7 @@ class Agent:
             past = torch.from_numpy(blocks)[None].to(self._device)
             conditions.append(self.model.condition(past)[0] if len(blocks) else encoded[:0])
         executed = [0] * len(latents) if view.executed_blocks is None else view.executed_blocks.tolist()
-        left = [blocks_left(count, self.goal_blocks, self.horizon_blocks) for count in executed]
+        left = [blocks_left(count, self.goal_blocks) for count in executed]
         return Situation(
             torch.stack(latents),
             torch.stack(conditions),

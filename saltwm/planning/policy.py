@@ -43,14 +43,13 @@ class Decision:
     """Steps to execute before the next look; None for all of them."""
 
 
-def blocks_left(executed_blocks: int, goal_blocks: int, horizon_blocks: int) -> int:
+def blocks_left(executed_blocks: int, goal_blocks: int) -> int:
     """Action blocks until the goal is due, at least 1.
 
     They count down from the goal's distance in the data, `goal_blocks`. When they have run out, the goal was missed,
-    and they count down from the horizon, again and again. Nothing else is known of the goal.
+    and they count down from there again. Nothing else is known of the goal.
     """
-    late = executed_blocks - goal_blocks
-    return -late if late < 0 else horizon_blocks - late % horizon_blocks
+    return goal_blocks - executed_blocks % goal_blocks
 
 
 def split_plan(decision: Decision) -> tuple[Actions, Actions | None]:

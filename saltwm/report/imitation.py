@@ -51,7 +51,8 @@ def _rows(cells: Sequence[Evaluated]) -> list[tuple[Sides, Comparison | None, Co
             sides = {"prior": of_model.get("prior", []), "planner": of_model.get(alone, []), "both": of_model.get(both)}
             if sides["prior"] and sides["both"]:
                 found: Sides = {name: side or [] for name, side in sides.items()}
-                rows.append((found, *(_compared(found["both"], found[other]) for other in ("prior", "planner"))))
+                more, better = (_compared(found["both"], found[other]) for other in ("prior", "planner"))
+                rows.append((found, more, better))
     return sorted(rows, key=lambda row: _order(row[0]["both"][0].evaluation))
 
 
@@ -71,8 +72,8 @@ def _by_model(cells: Sequence[Evaluated]) -> dict[tuple[object, ...], dict[str, 
 def _compared(a: list[Evaluated], b: list[Evaluated]) -> Comparison | None:
     """Both on the task sets that they share."""
     shared = {cell.evaluation.tasks_sha256 for cell in a} & {cell.evaluation.tasks_sha256 for cell in b}
-    sides = [[cell for cell in side if cell.evaluation.tasks_sha256 in shared] for side in (a, b)]
-    return compare(*sides) if shared else None
+    in_a, in_b = ([cell for cell in side if cell.evaluation.tasks_sha256 in shared] for side in (a, b))
+    return compare(in_a, in_b) if shared else None
 
 
 def _order(e: Evaluation) -> tuple[object, ...]:

@@ -25,7 +25,7 @@ def looks(goal_blocks, horizon, every, budget):
     """(blocks left, planned, executed) of each decision."""
     executed, found = 0, []
     while executed < budget:
-        left = blocks_left(executed, goal_blocks, horizon)
+        left = blocks_left(executed, goal_blocks)
         planned = min(left, horizon)
         found.append((left, planned, min(every, planned)))
         executed += found[-1][-1]
@@ -39,8 +39,8 @@ def test_the_horizon_counts_down_to_the_goal_and_begins_again_when_it_has_run_ou
 
 def test_a_goal_beyond_the_horizon_is_counted_though_not_planned_to():
     found = looks(20, 5, 1, 26)
-    assert [left for left, _, _ in found] == [*range(20, 0, -1), 5, 4, 3, 2, 1, 5]
-    assert [planned for _, planned, _ in found] == [5] * 16 + [4, 3, 2, 1, 5, 4, 3, 2, 1, 5]
+    assert [left for left, _, _ in found] == [*range(20, 0, -1), *range(20, 14, -1)]
+    assert [planned for _, planned, _ in found] == [5] * 16 + [4, 3, 2, 1] + [5] * 6
 
 
 class Watched(Agent):
