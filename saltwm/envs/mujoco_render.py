@@ -129,9 +129,10 @@ class Camera:
             )
         self._model.vis.global_.offwidth = self._model.vis.global_.offheight = size
         self._renderers[size] = self._mujoco.Renderer(self._model, size, size)
-        if not _OPEN:
-            # Registered after mujoco's own shutdown of EGL, so run before it: contexts that outlive EGL complain.
-            atexit.register(_close_open_cameras)
+        # Registered after every library's own shutdown of EGL, so run before it: contexts that outlive EGL complain.
+        # The second environment may have brought such a library.
+        atexit.unregister(_close_open_cameras)
+        atexit.register(_close_open_cameras)
         _OPEN.add(self)
         return self._renderers[size]
 

@@ -16,6 +16,8 @@ LONG_PROTOCOL = dataclasses.replace(
     PAPER_PROTOCOL, name="long", goal_offset_steps=100, budget_steps=300, horizon_blocks=10
 )
 PROTOCOLS: dict[str, ProtocolConfig] = {p.name: p for p in (PAPER_PROTOCOL, CLEAN_PROTOCOL, LONG_PROTOCOL)}
+BY_HAND_STEPS = 200
+"""Steps that an agent may take towards a goal that a person set."""
 DEFAULT_TASKS = {"paper": 50, "clean": 100, "long": 50}
 
 
@@ -38,6 +40,21 @@ def protocol_for(name: str, *, last_start: bool = False, hold_steps: int = 1) ->
     if hold_steps > 1:
         protocol = dataclasses.replace(protocol, name=f"{protocol.name}-hold{hold_steps}", hold_steps=hold_steps)
     return protocol
+
+
+def by_hand(horizon_blocks: int, frameskip: int, bounded: bool = True) -> ProtocolConfig:
+    """How a start and a goal that a person set are tried: `clean`, due at the horizon, with a budget to err in."""
+    return dataclasses.replace(
+        CLEAN_PROTOCOL,
+        name="by-hand",
+        goal_offset_steps=horizon_blocks * frameskip,
+        budget_steps=BY_HAND_STEPS,
+        horizon_blocks=horizon_blocks,
+        held_out=False,
+        one_per_episode=False,
+        min_distance=0.0,
+        bound_actions=bounded,
+    )
 
 
 def planner_named(text: str) -> PlannerConfig:

@@ -1,5 +1,6 @@
 """Acting live: draw a state, decide once, carry actions out. Each question holds the whole situation."""
 
+import json
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -8,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saltwm.envs.base import Frame, PlanningEnv, State
-from saltwm.evaluation.protocols import CLEAN_PROTOCOL
+from saltwm.evaluation.protocols import BY_HAND_STEPS, CLEAN_PROTOCOL, planner_named
 from saltwm.explore.catalogue import planners_for
 from saltwm.explore.desk import Desk, plain, png, shown_size
-from saltwm.explore.messages import Advance, Answer, Decide, Draw, Scene
+from saltwm.explore.messages import Advance, Answer, Command, Decide, Draw, Scene
 from saltwm.explore.recorded import state_fields
-from saltwm.explore.scenes import scene_of
+from saltwm.explore.scenes import action_names, scene_of
 from saltwm.ground.checks import one_of
 from saltwm.ground.config import PriorPlanner
+from saltwm.jobs.evaluate import Play
+from saltwm.jobs.job import spell
 from saltwm.model.traits import traits_of
 from saltwm.planning.policy import View
 
@@ -31,10 +34,13 @@ SHOWN_CANDIDATES = 24
 
 def scene(desk: Desk, ask: Scene) -> Answer:
     """What can be moved, the range that data show of it, and a start and goal to begin with."""
+    if not desk.is_simulated(ask.model):
+        return _recorded_scene(desk, ask.model)
     env, info = desk.env_of(ask.model), desk.info(ask.model)
     holds, name = scene_of(env.name), desk.data_of(ask.model)
     header: dict[str, Any] = {
         "environment": env.name,
+        "simulated": True,
         "dataset": name,
         "fields": state_fields(env.name, env.state_dim),
         "handles": [asdict(handle) for handle in holds.handles],
@@ -43,8 +49,9 @@ def scene(desk: Desk, ask: Scene) -> Answer:
         "action_low": env.action_space.low,
         "action_high": env.action_space.high,
         "action_dim": env.action_dim,
+        "action_names": action_names(env.name, env.action_dim),
         "frameskip": info.run.model.frameskip,
-        "budget": CLEAN_PROTOCOL.budget_steps,
+        "budget": BY_HAND_STEPS,
         "planners": planners_for(desk, ask.model),
         "window": traits_of(info.run.model.model).window(info.run.model),
         "trails": holds.trails is not None,
@@ -62,6 +69,22 @@ def scene(desk: Desk, ask: Scene) -> Answer:
         assert env.goal is not None
         header |= {"episode": None, "lengths": [], "state": env.state(), "goal": env.goal}
     return Answer(plain(header))
+
+
+def _recorded_scene(desk: Desk, model: str) -> Answer:
+    """The same of a world that is known from recordings alone: nothing can be moved, actions have the range of data."""
+    info, name = desk.info(model), desk.data_of(model)
+    header: dict[str, Any] = {"environment": info.world.environment, "dataset": name, "simulated": False}
+    if name is not None:
+        dataset = desk.dataset(name)
+        header |= {
+            "action_low": dataset.all_actions.min(axis=0),
+            "action_high": dataset.all_actions.max(axis=0),
+            "lengths": dataset.lengths,
+        }
+    dim = info.world.action_dim
+    header |= {"action_dim": dim, "action_names": action_names(info.world.environment, dim)}
+    return Answer(plain(header | {"frameskip": info.run.model.frameskip, "handles": [], "sliders": []}))
 
 
 def _first_task(env: PlanningEnv, episodes: list[State]) -> dict[str, Any]:
@@ -93,7 +116,7 @@ def advance(desk: Desk, ask: Advance) -> Answer:
     state, goal = desk.state(env, ask.state), desk.state(env, ask.goal)
     env.reset(options={"state": state, "goal": goal})
     states, distances, pictures = [], [], []
-    for action in np.array(ask.actions, np.float32).reshape(len(ask.actions), -1):
+    for action in np.array(ask.actions, np.float32).reshape(-1, env.action_dim):
         states.append(env.step(action)[0])
         distances.append(float(env.goal_distance(states[-1][None], goal[None])[0]))
         pictures.append(png(env.draw(shown_size(env))))
@@ -101,6 +124,23 @@ def advance(desk: Desk, ask: Advance) -> Answer:
             break
     header = {"states": states, "distances": distances, "reached": bool(distances and distances[-1] < 1)}
     return Answer(plain(header), pictures)
+
+
+def command(desk: Desk, ask: Command) -> Answer:
+    """The `saltwm play` that acts from this start to this goal as the page does: the same plans, the same steps."""
+    env = desk.env_of(ask.model)
+    one_of("planner", ask.planner, planners_for(desk, ask.model))
+    job = Play(
+        str(desk.checkpoint(ask.model)),
+        start=json.dumps(desk.state(env, ask.start).tolist()),
+        goal=json.dumps(desk.state(env, ask.goal).tolist()),
+        planner=planner_named(ask.planner),
+        horizon=ask.horizon_blocks,
+        look_every=ask.look_every,
+        seed=ask.seed,
+        unbounded=not ask.bounded,
+    )
+    return Answer({"command": spell(job)})
 
 
 # --- one decision ----------------------------------------------------------------------------------------------------
@@ -132,7 +172,7 @@ def decide(desk: Desk, ask: Decide) -> Answer:
         path = model.rollout(situation.history, model.action_encoder.encode_normalised(found.actions))[0]
         costs = (path - situation.goal).square().mean(dim=1)
         now = (situation.history[0, -1] - situation.goal[0]).square().mean()
-        shown = [_raw(agent, some) for some in _populations(agent, situation, found, horizon)]
+        drawn = {name: _raw(agent, some) for name, some in _populations(agent, situation, found, horizon).items()}
     actions = _raw(agent, found.actions)[0]
     header = {
         "expected_costs": costs.tolist(),
@@ -141,8 +181,9 @@ def decide(desk: Desk, ask: Decide) -> Answer:
         "look_seconds": looked - started,
         "plan_seconds": planned - looked,
         "distance": float(env.goal_distance(state[None], goal[None])[0]),
-        "population": shown,
-        **_trails(env, state, actions, shown),
+        "drawn": list(drawn),
+        "population": list(drawn.values()),
+        **_trails(env, state, actions, list(drawn.values())),
         **pictures_of(desk, ask.model, path),
     }
     blobs = [path.numpy().astype("<f4").tobytes(), *decoded(desk, ask.model, path)]
@@ -150,7 +191,6 @@ def decide(desk: Desk, ask: Decide) -> Answer:
 
 
 def _agent(desk: Desk, ask: Decide, env: PlanningEnv) -> "Agent":
-    from saltwm.evaluation.protocols import planner_named
     from saltwm.planning.agent import Agent
 
     planner = planner_named(ask.planner)
@@ -180,7 +220,7 @@ def _horizon(agent: "Agent", situation: "Situation") -> int:
     return min(int(situation.blocks_left[0]), agent.horizon_blocks)
 
 
-def _populations(agent: "Agent", situation: "Situation", found: "Plan", horizon: int) -> "list[Tensor]":
+def _populations(agent: "Agent", situation: "Situation", found: "Plan", horizon: int) -> "dict[str, Tensor]":
     """Draws [S, H, F A] of what a planner began with, and of what it ended with, where it searches a distribution."""
     import torch
 
@@ -189,12 +229,15 @@ def _populations(agent: "Agent", situation: "Situation", found: "Plan", horizon:
 
     noise = torch.randn(SHOWN_CANDIDATES, *found.actions.shape[1:], generator=torch_stream(agent.seed, "shown"))
     first = getattr(agent.planner, "initial_std", None)
-    drawn = [] if first is None else [first * noise]
+    drawn = {}
     if situation.proposal is not None:  # the prior's mean and deviations
         expected = first_blocks(situation.proposal, horizon)
-        drawn = [expected.mean.cpu() + expected.std.cpu() * noise]
-    drawn += [found.actions + found.std * noise] if bool((found.std > 0).any()) else []
-    return [some if agent.bounds is None else agent.bounds.clamp(some) for some in drawn]
+        drawn["draws of the prior"] = expected.mean.cpu() + expected.std.cpu() * noise
+    elif first is not None:
+        drawn["first candidates"] = first * noise
+    if bool((found.std > 0).any()):
+        drawn["last candidates"] = found.actions + found.std * noise
+    return {name: some if agent.bounds is None else agent.bounds.clamp(some) for name, some in drawn.items()}
 
 
 def _raw(agent: "Agent", normalised: "Tensor") -> NDArray[np.float32]:

@@ -1,5 +1,6 @@
 """Recorded episodes: found by what they are, and repeated from their actions."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,15 +10,17 @@ import numpy as np
 
 from saltwm.disk import durable
 from saltwm.disk.records import Cell, EpisodeRecord, TaskSet, read_cell, read_tasks
-from saltwm.envs import ENVIRONMENTS, env_class
+from saltwm.envs import env_class
 from saltwm.envs.base import PlanningEnv, State
 from saltwm.evaluation.anatomy import dissect
 from saltwm.evaluation.rollout import Outcome
-from saltwm.explore.desk import Desk, plain, png, shown_size
+from saltwm.explore.desk import Desk, has_simulator, plain, png, shown_size
 from saltwm.explore.folders import inside
 from saltwm.explore.messages import Answer, Episode, EpisodesOf
 from saltwm.ground.errors import DamagedError, SaltError, UsageError
 from saltwm.jobs.chunks import read_outcomes
+from saltwm.jobs.evaluate import Acting, Evaluate, Play
+from saltwm.jobs.job import spell
 
 MOST_FRAMES = 120
 """Of one episode that are drawn; of a longer one every second, third, ..."""
@@ -60,7 +63,7 @@ def _cell(desk: Desk, root: Path, folder: Path) -> dict[str, Any]:
         "model": _model_of(desk, evaluation.checkpoint_sha256),
         "successes": evaluation.success.successes,
         "n": evaluation.success.n,
-        "simulated": evaluation.environment in ENVIRONMENTS and (folder / "actions.npy").exists(),
+        "simulated": has_simulator(evaluation.environment) and (folder / "actions.npy").exists(),
         "episodes": _rows(cell.episodes, _kinds(root, cell)),
     }
 
@@ -90,7 +93,7 @@ def _kinds(root: Path, cell: Cell) -> list[str]:
         tasks = _tasks(root, cell)
     except SaltError:
         return []
-    if tasks.world.environment not in ENVIRONMENTS:
+    if not has_simulator(tasks.world.environment):
         return []
     states, goals = (np.array([getattr(task, part) for task in tasks.tasks]) for part in ("state", "goal"))
     return env_class(tasks.world.environment).task_kinds(states, goals)
@@ -137,6 +140,8 @@ def episode(desk: Desk, ask: Episode) -> Answer:
         raise UsageError(f"{ask.results}: no evaluation is called {ask.cell!r:.80}")
     cell = _read(root, folder)
     inside(root, f"evaluations/{folder.name}/actions.npy")
+    if not has_simulator(cell.evaluation.environment):
+        return _told(cell, ask.task)
     tasks = _tasks(root, cell)
     outcome = next((o for o in read_outcomes(folder) if o.record.task == ask.task), None)
     if outcome is None or ask.task >= len(tasks.tasks):
@@ -159,8 +164,44 @@ def episode(desk: Desk, ask: Episode) -> Answer:
         "actions": outcome.actions,
         "state": states[0],
         "goal": goal,
+        "command": _command(desk, root, cell, name, ask.task),
     }
     return Answer(plain(header), [png(picture) for picture in (*pictures, *frames)])
+
+
+def _told(cell: Cell, task: int) -> Answer:
+    """What the record alone says of an episode whose world cannot be simulated here."""
+    record = next((record for record in cell.episodes if record.task == task), None)
+    if record is None:
+        raise UsageError(f"{cell.name}: no task {task}")
+    return Answer(
+        plain(
+            {
+                "steps": [],
+                "distances": [],
+                "imagined": [],
+                "plans": [{"step": plan.step, "costs": plan.elite_costs} for plan in record.plans],
+                "told": [record.start_distance, record.closest_distance, record.final_distance],
+                "command": None,
+            }
+        )
+    )
+
+
+def _command(desk: Desk, root: Path, cell: Cell, model: str | None, task: int) -> str | None:
+    """The `saltwm play` that acts on this task with the settings of the evaluation; None if its job cannot be read."""
+    try:
+        file = inside(root, f"evaluations/{cell.name}/job.json")
+        job = Evaluate.found_in(file.parent)
+    except SaltError:
+        return None
+    if job is None:
+        return None
+    options = {field.name: getattr(job, field.name) for field in dataclasses.fields(Acting)}
+    options |= {"task_set": root / cell.evaluation.tasks_file, "method": None}
+    if model is not None:
+        options["run"] = str(desk.path(model, "model"))
+    return spell(Play(**options, task=task))
 
 
 def _replayed(env: PlanningEnv, start: State, outcome: Outcome) -> State:

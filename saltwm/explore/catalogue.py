@@ -3,9 +3,8 @@
 import dataclasses
 from typing import Any
 
-from saltwm.envs import ENVIRONMENTS
 from saltwm.evaluation.protocols import planner_named
-from saltwm.explore.desk import Desk
+from saltwm.explore.desk import Desk, has_simulator
 from saltwm.explore.messages import Answer, Catalogue
 from saltwm.ground.config import ModelConfig, PriorPlanner
 from saltwm.ground.errors import SaltError
@@ -47,7 +46,7 @@ def _model(desk: Desk, name: str) -> dict[str, Any]:
         "affine": rolls_out_in_the_page(model),
         "step": info.step,
         "dataset": desk.data_of(name),
-        "simulated": info.world.environment in ENVIRONMENTS,
+        "simulated": desk.is_simulated(name),
         "planners": planners_for(desk, name),
     }
 
@@ -76,5 +75,5 @@ def _dataset(desk: Desk, name: str) -> dict[str, Any]:
         "episodes": len(dataset),
         "steps": int(dataset.lengths.sum()),
         "held_out": dataset.recipe.is_held_out,
-        "simulated": dataset.world.environment in ENVIRONMENTS,
+        "simulated": has_simulator(dataset.world.environment),
     }

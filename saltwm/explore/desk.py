@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from saltwm.disk.dataset import Dataset
-from saltwm.envs import ENVIRONMENTS, make_env
+from saltwm.envs import ENVIRONMENTS, make_env, users
 from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.explore.folders import Kind, Place, require_no_links
 from saltwm.ground.checks import check
@@ -62,6 +62,17 @@ class Gallery:
         return best.indices.tolist(), (best.values / self.spread).tolist()
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What was seen of a world after a block of actions."""
+
+    state: tuple[float, ...]
+    picture: bytes
+    """PNG, for people."""
+    latent: "Tensor"
+    """phi of the model's own frame [D]; each is encoded alone, as an agent does."""
+
+
 class Desk:
     """The places by name, and what was read from them."""
 
@@ -74,6 +85,8 @@ class Desk:
         self.env = functools.lru_cache(maxsize=8)(self._env)
         self.gallery = functools.lru_cache(maxsize=8)(self._gallery)
         self.latent = functools.lru_cache(maxsize=1024)(self._latent)
+        self.after = functools.lru_cache(maxsize=512)(self._after)
+        self.stored = functools.lru_cache(maxsize=512)(self._stored)
         self._fits: dict[str, Iterator[tuple[Decoder, float]]] = {}
         self._decoders: dict[str, tuple[int, Decoder]] = {}
 
@@ -125,13 +138,18 @@ class Desk:
         return Dataset.open(path, verify="sizes")
 
     def _env(self, world: WorldSpec, variant: Variant = "clean") -> PlanningEnv:
-        if world.environment not in ENVIRONMENTS:
+        if not has_simulator(world.environment):
             raise UsageError(f"{world.environment!r:.80}: there is no simulator of this environment here")
         return make_env(world.environment, variant=variant, image_size=world.image_size, render_quality=world.render)
 
     def env_of(self, model: str) -> PlanningEnv:
         """The simulator of the world that a model learnt."""
         return self.env(self.info(model).world)
+
+    def is_simulated(self, model: str) -> bool:
+        """Whether there is a simulator that draws what the model learnt from; recordings have none."""
+        world = self.info(model).world
+        return has_simulator(world.environment) and world.renderer != "imported"
 
     def data_of(self, model: str) -> str | None:
         """The dataset of a model's world, a held-out one if there is one."""
@@ -158,6 +176,27 @@ class Desk:
         env = self.env_of(model)
         env.restore(self.state(env, numbers))
         return self.encode(model, env.render()[None])[0]
+
+    def _after(self, model: str, numbers: tuple[float, ...], block: tuple[float, ...]) -> Moment:
+        """What the simulator makes of one block. A slider changes one, so that those before it are at hand."""
+        env = self.env_of(model)
+        env.restore(self.state(env, numbers))
+        for action in np.array(block, np.float32).reshape(-1, env.action_dim):
+            env.step(action)
+        frame = env.render()
+        # A rendered picture costs as much as a decision, and these are small: the model's own frame will do.
+        shown = env.draw(shown_size(env)) if env.renderer == "numpy" else frame
+        return Moment(tuple(env.state().tolist()), png(shown), self.encode(model, frame[None])[0])
+
+    def _stored(self, model: str, episode: int, step: int) -> Moment:
+        """One stored moment of the model's dataset."""
+        name = self.data_of(model)
+        if name is None:
+            raise UsageError(f"{model}: no dataset of its world is among the folders")
+        dataset = self.dataset(name)
+        (frame,) = dataset.read_frames(np.array([episode]), np.array([step]))
+        state = tuple(dataset.states(episode)[step].tolist())
+        return Moment(state, png(frame), self.encode(model, frame[None])[0])
 
     def encode(self, model: str, frames: Frame) -> "Tensor":
         """Frames [N, H, W, 3] -> latents [N, D]."""
@@ -207,6 +246,11 @@ class Desk:
                 self._decoders[model] = (steps + 1, next(fit)[0].eval())
                 return True
         return False
+
+
+def has_simulator(environment: str) -> bool:
+    """Whether the package, or the user who started it, has a simulator of this name."""
+    return environment in (*ENVIRONMENTS, *users.names())
 
 
 def spread_frames(dataset: Dataset, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

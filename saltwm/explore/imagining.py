@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from saltwm.envs.base import State
 from saltwm.explore.acting import decoded, pictures_of
 from saltwm.explore.catalogue import rolls_out_in_the_page
-from saltwm.explore.desk import GALLERY_FRAMES, Desk, plain, png, shown_size
+from saltwm.explore.desk import GALLERY_FRAMES, Desk, Moment, plain, png
 from saltwm.explore.messages import Answer, DecoderOf, Decompose, GalleryOf, Imagine, WeightsOf
 from saltwm.ground.checks import check
 from saltwm.ground.errors import UsageError
@@ -23,29 +22,31 @@ ATLAS_COLUMNS = 32
 
 
 def imagine(desk: Desk, ask: Imagine) -> Answer:
-    """Predicted latents of each block with their pictures, the simulator's pictures, and the errors between them."""
+    """Predicted latents of each block with their pictures, the pictures of what happens, and the errors between them.
+
+    What happens is known as far as the simulator, or the stored episode, goes.
+    """
     import torch
 
-    blocks = _blocks(desk, ask)
-    states, pictures, frames = _happens(desk, ask, blocks)
+    blocks, happens = _blocks(desk, ask), _happens(desk, ask)
     with torch.inference_mode():
-        model = desk.model(ask.model)
-        start = desk.latent(ask.model, ask.state)
+        model, start = desk.model(ask.model), _start(desk, ask)
         path = model.rollout(start[None, None], model.condition(blocks[None]))[0]
-        seen = desk.encode(ask.model, frames)
-    spread = desk.gallery(ask.model).spread if desk.data_of(ask.model) is not None else float(seen.std())
+        seen = torch.stack([moment.latent for moment in happens]) if happens else path[:0]
+    spread = desk.gallery(ask.model).spread if desk.data_of(ask.model) is not None else float(start.std())
     header = {
-        "states": states,
-        "errors": ((path - seen).norm(dim=1) / spread).tolist(),
+        "states": [moment.state for moment in happens],
+        "errors": ((path[: len(seen)] - seen).norm(dim=1) / spread).tolist(),
         "moved": ((seen - start).norm(dim=1) / spread).tolist(),
-        "pictures": len(pictures),
+        "pictures": len(happens),
         **pictures_of(desk, ask.model, path),
     }
     blobs = [start.numpy().astype("<f4").tobytes(), path.numpy().astype("<f4").tobytes()]
-    return Answer(plain(header), [*blobs, *map(png, pictures), *decoded(desk, ask.model, path)])
+    pictures = [moment.picture for moment in happens]
+    return Answer(plain(header), [*blobs, *pictures, *decoded(desk, ask.model, path)])
 
 
-def _blocks(desk: Desk, ask: Imagine | Decompose) -> "Tensor":
+def _blocks(desk: Desk, ask: Imagine) -> "Tensor":
     import torch
 
     try:
@@ -56,33 +57,56 @@ def _blocks(desk: Desk, ask: Imagine | Decompose) -> "Tensor":
     return blocks
 
 
-def _happens(desk: Desk, ask: Imagine | Decompose, blocks: "Tensor") -> tuple[State, np.ndarray, np.ndarray]:
-    """What the simulator makes of the blocks: states after each, pictures for people, frames for the model."""
-    env = desk.env_of(ask.model)
-    env.restore(desk.state(env, ask.state))
-    states, pictures, frames = [], [], []
-    for block in blocks.numpy():
-        for action in block.reshape(-1, env.action_dim):
-            env.step(action)
-        states.append(env.state())
-        frames.append(env.render())
-        pictures.append(env.draw(shown_size(env)))
-    return np.stack(states), np.stack(pictures), np.stack(frames)
+def _start(desk: Desk, ask: Imagine) -> "Tensor":
+    """phi of the first picture [D]."""
+    if desk.is_simulated(ask.model):
+        return desk.latent(ask.model, ask.state)
+    return desk.stored(ask.model, ask.episode, ask.step).latent
+
+
+def _happens(desk: Desk, ask: Imagine) -> list[Moment]:
+    """What is known of the world after each block: all of it from a simulator, else what the episode holds."""
+    if not desk.is_simulated(ask.model):
+        return _recorded(desk, ask)
+    moments: list[Moment] = []
+    state = ask.state
+    for block in ask.blocks:
+        moments.append(desk.after(ask.model, state, block))
+        state = moments[-1].state
+    return moments
+
+
+def _recorded(desk: Desk, ask: Imagine) -> list[Moment]:
+    """The stored moments after the first blocks, as long as their actions are the recorded ones."""
+    name = desk.data_of(ask.model)
+    if name is None:
+        raise UsageError(f"{ask.model}: there is neither a simulator nor a dataset of its world")
+    dataset, skip = desk.dataset(name), desk.info(ask.model).run.model.frameskip
+    actions = dataset.actions(ask.episode)
+    moments: list[Moment] = []
+    for place, block in enumerate(ask.blocks):
+        begin, end = ask.step + place * skip, ask.step + (place + 1) * skip
+        given = np.array(block, np.float32)
+        is_stored = end <= len(actions) and end % dataset.frame_every == 0
+        if not is_stored or not np.array_equal(actions[begin:end].astype(np.float32).reshape(-1), given):
+            break
+        moments.append(desk.stored(ask.model, ask.episode, end))
+    return moments
 
 
 def decompose(desk: Desk, ask: Decompose) -> Answer:
-    """delta_H = sum_k Phi_{k->H} epsilon_k + remainder (eq. 5), term by term, in float64."""
+    """delta_H = sum_k Phi_{k->H} epsilon_k + remainder (eq. 5), term by term, in float64, as far as truth is known."""
     import torch
 
     from saltwm.diagnostics.jacobians import in_float64
 
-    blocks = _blocks(desk, ask)
-    _, _, frames = _happens(desk, ask, blocks)
+    blocks, happens = _blocks(desk, ask), _happens(desk, ask)
+    if not happens:
+        return Answer({"blocks": 0})
     with torch.no_grad():
         model = desk.model(ask.model)
-        start = desk.latent(ask.model, ask.state)
-        latents = torch.cat([start[None], desk.encode(ask.model, frames)])[None].double()
-        conditions = model.condition(blocks[None]).double()
+        latents = torch.stack([_start(desk, ask), *(moment.latent for moment in happens)])[None].double()
+        conditions = model.condition(blocks[None, : len(happens)]).double()
         exact = in_float64(model.transition)
         epsilon = (exact.predict(latents[:, :-1], conditions) - latents[:, 1:])[0]
         delta = (exact.rollout(latents[:, :1], conditions) - latents[:, 1:])[0]
@@ -91,6 +115,7 @@ def decompose(desk: Desk, ask: Decompose) -> Answer:
         end = delta[-1]
         shares = terms @ end / end.square().sum()
         header = {
+            "blocks": len(happens),
             "epsilon": epsilon.norm(dim=1).tolist(),
             "delta": delta.norm(dim=1).tolist(),
             "terms": terms.norm(dim=1).tolist(),

@@ -98,21 +98,34 @@ class Advance:
 
 
 @dataclass(frozen=True)
+class Command:
+    """The terminal's command for what Act shows."""
+
+    model: Name
+    start: State
+    goal: State
+    planner: Name
+    horizon_blocks: Annotated[int, Field(ge=1, le=20)]
+    look_every: Annotated[int, Field(ge=1, le=20)] | None
+    seed: Index
+    bounded: bool
+
+
+@dataclass(frozen=True)
 class Imagine:
-    """What a model expects of action blocks, beside what the simulator does."""
+    """What a model expects of action blocks, beside what happens: in the simulator, or in the stored episode."""
 
     model: Name
     state: State
+    episode: Index
+    """The stored episode that the blocks began with; it is all that is known of a world without a simulator."""
+    step: Index
     blocks: Blocks
 
 
 @dataclass(frozen=True)
-class Decompose:
+class Decompose(Imagine):
     """Which one-step error contributes how much to the error at the end of these blocks."""
-
-    model: Name
-    state: State
-    blocks: Blocks
 
 
 @dataclass(frozen=True)
@@ -159,6 +172,7 @@ Request = (
     | Draw
     | Decide
     | Advance
+    | Command
     | Imagine
     | Decompose
     | GalleryOf
@@ -175,6 +189,7 @@ REQUESTS: dict[str, type[Request]] = {
     "draw": Draw,
     "decide": Decide,
     "advance": Advance,
+    "command": Command,
     "imagine": Imagine,
     "decompose": Decompose,
     "gallery": GalleryOf,

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from saltwm.disk.dataset import Dataset
-from saltwm.envs import ENVIRONMENTS, env_class
-from saltwm.explore.desk import Desk, plain, png
+from saltwm.envs import env_class
+from saltwm.explore.desk import Desk, has_simulator, plain, png
 from saltwm.explore.messages import Answer, DatasetOf, Recorded
+from saltwm.explore.scenes import action_names
 from saltwm.jobs.inspection import info
 
 BINS = 24
@@ -37,6 +38,7 @@ def dataset(desk: Desk, ask: DatasetOf) -> Answer:
             "sha256": facts.sha256,
         },
         "lengths": _histogram(found.lengths.astype(np.float64)),
+        "same_length": int(found.lengths[0]) if len(set(found.lengths.tolist())) == 1 else None,
         "actions": [
             {
                 "mean": float(found.action_mean[part]),
@@ -48,6 +50,7 @@ def dataset(desk: Desk, ask: DatasetOf) -> Answer:
             }
             for part in range(actions.shape[1])
         ],
+        "action_names": action_names(found.world.environment, actions.shape[1]),
         "at_bound": float((np.abs(actions) >= 1).mean()),
         "fields": state_fields(found.world.environment, found.state_dim),
         "episodes": _rows(found),
@@ -57,7 +60,7 @@ def dataset(desk: Desk, ask: DatasetOf) -> Answer:
 
 def state_fields(environment: str, state_dim: int) -> list[dict[str, Any]]:
     """Named parts of a state; the whole of it where nobody named them."""
-    if environment not in ENVIRONMENTS:
+    if not has_simulator(environment):
         return [{"name": "state", "start": 0, "stop": state_dim, "unit": ""}]
     fields = env_class(environment).state_fields
     return [{"name": f.name, "start": f.start, "stop": f.stop, "unit": f.unit} for f in fields]
@@ -99,7 +102,9 @@ def recorded(desk: Desk, ask: Recorded) -> Answer:
     header = {
         "episode": ask.episode,
         "steps": steps,
+        "frame_every": found.frame_every,
         "actions": actions,
+        "action_names": action_names(found.world.environment, actions.shape[1]),
         "states": found.states(ask.episode),
         "fields": state_fields(found.world.environment, found.state_dim),
     }

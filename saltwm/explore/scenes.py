@@ -44,6 +44,8 @@ class Slider:
 class Scene:
     """How a person takes hold of an environment."""
 
+    actions: tuple[str, ...] = ()
+    """What each number of an action does, in a word or two; nothing where nobody said."""
     handles: tuple[Handle, ...] = ()
     sliders: tuple[Slider, ...] = ()
     settle: Callable[[State], State] = field(default=lambda state: state)
@@ -55,6 +57,12 @@ class Scene:
 def scene_of(environment: str) -> Scene:
     """The scene of an environment; one without handles for those that nobody described."""
     return SCENES.get(environment, Scene)()
+
+
+def action_names(environment: str, action_dim: int) -> list[str]:
+    """What each number of an action is called; numbers where nobody named them."""
+    named = scene_of(environment).actions
+    return list(named) if len(named) == action_dim else [f"action {part}" for part in range(1, action_dim + 1)]
 
 
 # --- Two-Room --------------------------------------------------------------------------------------------------------
@@ -128,9 +136,13 @@ _CUBE_AXES = (Slider("cube x", 15, "m"), Slider("cube y", 16, "m"), Slider("cube
 _OTHER_CUBE = (Slider("second x", 22, "m"), Slider("second y", 23, "m"), Slider("second z", 24, "m"))
 
 
+_ACROSS = ("right", "down")
+_HAND = ("hand x", "hand y", "hand z", "hand turn", "grip")
+
+
 def _two_room() -> Scene:
     agent = Handle("agent", 0, 1, two_room.WORLD, 2 * two_room.RADIUS)
-    return Scene(handles=(agent,), settle=_settle_two_room, trails=_two_room_trails)
+    return Scene(_ACROSS, handles=(agent,), settle=_settle_two_room, trails=_two_room_trails)
 
 
 def _push_t() -> Scene:
@@ -138,17 +150,18 @@ def _push_t() -> Scene:
 
     agent = Handle("agent", 0, 1, push_t.WINDOW, 2 * push_t.AGENT_RADIUS)
     block = Handle("block", 2, 3, push_t.WINDOW, 70.0, angle=push_t.ANGLE, offset=(0.0, 45.0))
-    return Scene(handles=(agent, block), settle=_settle_push_t, trails=_push_t_trails)
+    return Scene(_ACROSS, handles=(agent, block), settle=_settle_push_t, trails=_push_t_trails)
 
 
 def _reacher() -> Scene:
-    return Scene(sliders=(Slider("shoulder", 1, "rad"), Slider("wrist", 2, "rad")), settle=_settle_reacher)
+    joints = (Slider("shoulder", 1, "rad"), Slider("wrist", 2, "rad"))
+    return Scene(("shoulder", "wrist"), sliders=joints, settle=_settle_reacher)
 
 
 SCENES: dict[str, Callable[[], Scene]] = {  # made when needed: their simulators may not be installed
     "two-room": _two_room,
     "push-t": _push_t,
     "reacher": _reacher,
-    "cube": lambda: Scene(sliders=_CUBE_AXES),
-    "cube-double": lambda: Scene(sliders=(*_CUBE_AXES, *_OTHER_CUBE)),
+    "cube": lambda: Scene(_HAND, sliders=_CUBE_AXES),
+    "cube-double": lambda: Scene(_HAND, sliders=(*_CUBE_AXES, *_OTHER_CUBE)),
 }

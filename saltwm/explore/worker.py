@@ -28,6 +28,7 @@ ANSWERS: dict[str, Callable[[Desk, Any], Answer]] = {
     "draw": acting.draw,
     "decide": acting.decide,
     "advance": acting.advance,
+    "command": acting.command,
     "imagine": imagining.imagine,
     "decompose": imagining.decompose,
     "gallery": imagining.gallery,

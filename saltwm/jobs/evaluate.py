@@ -15,7 +15,15 @@ import tyro
 
 from saltwm.disk import durable
 from saltwm.disk.records import Evaluation, TaskSet
-from saltwm.evaluation.protocols import DEFAULT_TASKS, planner_named, planner_text, protocol_for
+from saltwm.evaluation.protocols import (
+    CLEAN_PROTOCOL,
+    DEFAULT_TASKS,
+    by_hand,
+    planner_named,
+    planner_text,
+    protocol_for,
+)
+from saltwm.ground import strict_json
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import (
     CEMConfig,
@@ -161,6 +169,12 @@ class Play(Acting):
 
     task: int = 0
     """Number of the task."""
+    start: Maybe[str] = None
+    """Instead of a stored task: a start, as the JSON list of its state. The explorer spells it."""
+    goal: Maybe[str] = None
+    """The goal that belongs to --start, as the JSON list of its state."""
+    unbounded: bool = False
+    """Between --start and --goal: actions may leave their bounds."""
     out: Aside[Path] = Path("play")
     """Where the pictures go."""
     video: Literal["gif", "mp4"] = "gif"
@@ -176,10 +190,44 @@ class Play(Acting):
 
         durable.check_folder(self.out)
         with tempfile.TemporaryDirectory() as scratch:  # no task set stays to bind the next play
-            settled = settle(with_best_search(self), Path(scratch))
+            tasks = _by_hand(self)
+            job = with_best_search(self if tasks is None else dataclasses.replace(self, seed=None))
+            settled = settle(job, Path(scratch), tasks)
             outcome = run_one(settled, self.task)
         moving, strip = play(settled.tasks, outcome, self.out, self.video, title=settled.folder.name)
         return Played(settled.tasks, outcome, moving, strip)
+
+
+def _by_hand(job: Play) -> TaskSet | None:
+    """A start and a goal of a person's own as a set of one task; None if the job names none."""
+    if job.start is None and job.goal is None:
+        if job.unbounded:
+            raise UsageError("--unbounded is for --start and --goal; a protocol has bounds or has none")
+        return None
+    if job.start is None or job.goal is None or job.data is not None or job.task_set is not None or job.task != 0:
+        raise UsageError("--start and --goal are a task together: give both, and no --data, --task-set or --task")
+    if job.run in MODELLESS:
+        raise UsageError("--start and --goal need a model, which says what world they are of")
+    from saltwm.disk import checkpoint
+    from saltwm.evaluation.tasks import set_by_hand
+
+    at_least("horizon", job.horizon, 1)
+    at_least("seed", job.seed, 0)
+    info = checkpoint.read_info(checkpoint.find_checkpoint(Path(job.run)))
+    protocol = by_hand(job.horizon or CLEAN_PROTOCOL.horizon_blocks, info.run.model.frameskip, not job.unbounded)
+    seed = DEFAULT_SEED if job.seed is None else job.seed
+    return set_by_hand(info.world, protocol, seed, _state("--start", job.start), _state("--goal", job.goal))
+
+
+def _state(flag: str, text: str) -> tuple[float, ...]:
+    """The numbers of a JSON list."""
+    try:
+        numbers = strict_json.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: expected a JSON list of numbers, found {text!r:.80}") from error
+    if not isinstance(numbers, list) or not all(type(number) in (int, float) for number in numbers):
+        raise UsageError(f"{flag}: expected a JSON list of numbers, found {text!r:.80}")
+    return tuple(map(float, numbers))
 
 
 class Played(NamedTuple):
@@ -231,12 +279,12 @@ class Settled(NamedTuple):
     folder: Path
 
 
-def settle(job: Acting, results: Path) -> Settled:
-    """Make the choices that a job leaves open, and freeze its tasks in RESULTS/tasks."""
+def settle(job: Acting, results: Path, tasks: TaskSet | None = None) -> Settled:
+    """Make the choices that a job leaves open, and freeze its tasks, or the given ones, in RESULTS/tasks."""
     from saltwm.planning.policy import require_horizon, require_looks
 
     require_possible(job)
-    source = open_source(job)
+    source = tasks or open_source(job)
     protocol = protocol_of(job, source)
     who = _who(job, protocol, source)
     tasks = source if isinstance(source, TaskSet) else _choose_tasks(job, protocol, source)

@@ -75,7 +75,7 @@ def test_expected_costs_are_those_of_the_models_rollout(desk, task):
 
 def test_shares_of_one_step_errors_add_up_for_an_affine_model_and_not_for_lewm(desk, task):
     affine, other = (
-        ask(desk, "decompose", model=f"two-room-{name}", state=task.state, blocks=BLOCKS).header
+        ask(desk, "decompose", model=f"two-room-{name}", state=task.state, episode=0, step=0, blocks=BLOCKS).header
         for name in ("salt", "lewm")
     )
     assert abs(affine["remainder"]) < 1e-9
@@ -89,10 +89,10 @@ def test_the_terms_are_the_propagated_one_step_errors(desk, task):
     from saltwm.diagnostics.propagation import measure
 
     model = desk.model("two-room-salt")
-    found = ask(desk, "imagine", model="two-room-salt", state=task.state, blocks=BLOCKS).header
+    found = ask(desk, "imagine", model="two-room-salt", state=task.state, episode=0, step=0, blocks=BLOCKS).header
     latents = torch.stack([desk.latent("two-room-salt", tuple(s)) for s in [task.state, *found["states"]]])
     measured = measure(model.transition, latents[None], model.condition(torch.tensor(BLOCKS)[None]))
-    taken = ask(desk, "decompose", model="two-room-salt", state=task.state, blocks=BLOCKS).header
+    taken = ask(desk, "decompose", model="two-room-salt", state=task.state, episode=0, step=0, blocks=BLOCKS).header
     # Encoding pictures together or one by one differs in the last bits.
     assert taken["delta"] == pytest.approx(measured.delta[0].norm(dim=1).tolist(), rel=1e-4)
     assert taken["terms"][-1] == pytest.approx(float(measured.epsilon[0, -1].norm()), rel=1e-4)
@@ -141,3 +141,9 @@ def test_flags_are_a_command_that_draws_just_those_episodes(tmp_path):
 
     cli.main(["data", "preview", "checkpoints/two-room-data", "--only", "3", "17", "--out", str(tmp_path / "flagged")])
     assert (tmp_path / "flagged/contact-sheet.png").exists()
+
+
+def test_no_action_is_no_step(desk, task):
+    found = ask(desk, "advance", model="two-room-salt", state=task.state, goal=task.goal, actions=[])
+    assert found.header["states"] == []
+    assert not found.header["reached"]

@@ -133,6 +133,27 @@ def test_a_push_while_it_acts_is_seen_and_recovered_from(page, running):
     page.wait(lambda: page.all(".badge"))
 
 
+def test_a_push_in_the_middle_of_a_decision_stops_nothing(page, running):
+    page.open(running, "act?model=two-room-salt&planner=cem&start=60_130&goal=75_100&look=1")
+    page.named("button", "One step").click()
+    page.wait(lambda: page.all(".thumbs canvas") and page.all("#status")[0].text == "ready")
+    page.named("button", "Play").click()
+    # CEM plans for seconds, so the push comes while it does: the plan of the old place is not carried out
+    page.wait(lambda: page.all("#status")[0].text == "planning …")
+    page.click_at(page.all(".pictures .frame")[0], 66 / 224, 118 / 224)
+    page.wait(lambda: page.all(".badge"))
+    assert "Reached in" in page.all("[role=status].small")[0].text
+
+
+def test_the_copied_command_names_start_goal_and_settings(page, running):
+    page.open(running, "act?model=two-room-salt&planner=gauss-newton&start=60_130&goal=92_56&look=2")
+    page.named("button", "Copy command").click()
+    page.wait(lambda: "saltwm play" in page.all("#notice")[0].text)
+    said = page.all("#notice")[0].text
+    for words in ("--start '[60.0, 130.0]'", "--goal '[92.0, 56.0]'", "--planner gauss-newton", "--look-every 2"):
+        assert words in said
+
+
 def test_the_page_rolls_out_what_the_model_does(page, running):
     page.open(running, "imagine?model=two-room-salt")
     page.wait(lambda: "differs by" in page.all("[role=status].small")[0].text or _move_a_slider(page))

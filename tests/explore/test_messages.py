@@ -18,7 +18,7 @@ GOOD = [
     ("scene", {"model": "two-room-salt"}),
     ("draw", {"model": "two-room-salt", "state": STATE}),
     ("advance", {"model": "two-room-salt", "state": STATE, "goal": STATE, "actions": [[0.1, 0.2]]}),
-    ("imagine", {"model": "two-room-salt", "state": STATE, "blocks": [[0.0] * 10]}),
+    ("imagine", {"model": "two-room-salt", "state": STATE, "episode": 0, "step": 0, "blocks": [[0.0] * 10]}),
     ("dataset", {"dataset": "two-room-data"}),
     ("recorded", {"dataset": "two-room-data", "episode": 3}),
 ]

@@ -19,7 +19,9 @@ def kill_workers(running, times):
         expected = page.ask("draw", model="two-room-salt", state=STATE).blobs
         for _ in range(times):
             (worker,) = running.workers()
-            number = page.send("imagine", model="two-room-salt", state=STATE, blocks=[[0.5] * 10] * 3)
+            number = page.send(
+                "imagine", model="two-room-salt", state=STATE, episode=0, step=0, blocks=[[0.5] * 10] * 3
+            )
             os.kill(worker, signal.SIGKILL)
             assert page.receive(number).header["states"]
             assert page.ask("draw", model="two-room-salt", state=STATE).blobs == expected

@@ -38,8 +38,9 @@ def attempt(sabotage: Sabotage) -> str:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         shutil.copytree(ROOT / "saltwm", copy / "saltwm", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("tests", "checkpoints", "results", "docs", "README.md", "pyproject.toml"):
-            (copy / name).symlink_to(ROOT / name)
+        for entry in ROOT.iterdir():
+            if entry.name not in ("saltwm", "work") and not entry.name.startswith("."):
+                (copy / entry.name).symlink_to(entry)
         file = copy / "saltwm" / sabotage.file
         text = file.read_text()
         if text.count(sabotage.old) != 1:

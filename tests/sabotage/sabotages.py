@@ -91,6 +91,9 @@ SABOTAGES = [
     # --- planning
     Sabotage("S11", "elites are the most expensive", "planning/cem.py",
              "costs.topk(count, dim=1, largest=False)", "costs.topk(count, dim=1, largest=True)", "tests/planning/test_cem.py"),
+    Sabotage("S13", "LeWM's planner normalises actions twice", "model/transformer.py",
+             "last_latent(self, history, past, encoder.encode_normalised(plans))", "last_latent(self, history, past, encoder(plans))",
+             "tests/planning/test_costs.py"),
     Sabotage("S21", "channels swapped when planning", "planning/agent.py",
              "self.model.encode(pictures[None])[0]", "self.model.encode(pictures.flip(-1)[None])[0]", "tests/test_readme.py"),
     Sabotage("S32", "gates of modes constant when planning", "model/folded.py",

@@ -1,11 +1,21 @@
 // Act: look, plan, act, look again, live. The page holds the whole situation; the worker only answers.
 
-import { calm, choice, copy, commandLine, fill, h, milliseconds, notice, number, setOptions, sleep, slider } from "./dom.js";
+import { calm, choice, copy, fill, h, milliseconds, notice, number, setOptions, sleep, slider } from "./dom.js";
 import { BarChart, LineChart } from "./charts.js";
 import { newest } from "./live.js";
 import { Picture, bitmap, ring, trail } from "./picture.js";
-import { catalogue, decoderReady, failed, followDecoder, gallery, live, shared, usable, writeAddress } from "./world.js";
+import { catalogue, decoderReady, decoderWords, failed, followDecoder, gallery, live, shared, usable, writeAddress } from "./world.js";
 
+const PLANNERS = {
+  map: "The likeliest plan: what the action prior expects and the goal together, by Gauss-Newton steps.",
+  "gauss-newton": "Least squares on the model's own rollout, without a prior.",
+  prior: "What the action prior expects, without a search.",
+  "cem-prior": "Candidates, refined round by round; the first are drawn from the action prior.",
+  cem: "The paper's search: candidates, refined round by round.",
+  icem: "cem with smooth candidates, the best of which are kept.",
+  mppi: "A mean of candidates, weighted by their costs.",
+};
+const LAST = "last candidates";
 const SPEEDS = { slow: 240, normal: 90, fast: 25, "no pause": 0 };
 
 export async function act(query) {
@@ -17,7 +27,7 @@ export async function act(query) {
     model: asked.name, scene: null, start: null, state: null, goal: null, queue: [], step: 0, plans: 0, sinceLook: 0,
     planner: query.get("planner"), horizon: Number(query.get("horizon")) || 5, look: query.get("look") ?? "plan", speed: "normal",
     seed: Number(query.get("seed")) || 1, task: 0, playing: false, running: false, epoch: 0, reached: false, closed: false,
-    distances: [], seen: [], expected: [], times: [], been: [], decision: null, handle: 0, sheet: null,
+    distances: [], seen: [], expected: [], times: [], been: [], decision: null, handle: 0, sheet: null, pictures: {},
   };
 
   // --- what is on the page
@@ -42,11 +52,14 @@ export async function act(query) {
   let chartCard = null;
 
   const modelChoice = choice("Model", able.map((entry) => entry.name), s.model, (value) => { s.model = value; load(new URLSearchParams()); });
-  const plannerChoice = choice("Planner", ["cem"], null, (value) => { s.planner = value; remember(); });
+  const plannerHint = h("p", { class: "soft small" });
+  const plannerChoice = choice("Planner", ["cem"], null, (value) => { s.planner = value; plannerHint.textContent = PLANNERS[value] ?? ""; remember(); });
+  const key = h("div", { class: "legend" });
   const lookChoice = choice("Look again after", [["plan", "the whole plan"], ["1", "one block"], ["2", "two blocks"], ["3", "three blocks"]], s.look, (value) => { s.look = value; remember(); });
   const speedChoice = choice("Speed", Object.keys(SPEEDS), s.speed, (value) => { s.speed = value; });
   const horizon = slider("Horizon", { low: 1, high: 10, step: 1, value: s.horizon, unit: " blocks" }, (value) => { s.horizon = value; remember(); });
   const bounded = h("input", { type: "checkbox", checked: true });
+  const through = h("input", { type: "checkbox", checked: true, on: { change: () => showNow() } });
   const episode = h("input", { type: "number", min: 0, value: 0, "aria-label": "Episode" });
   const from = slider("Start at step", { low: 0, high: 1, step: 1, value: 0 }, () => fromEpisode());
   const to = slider("Goal at step", { low: 0, high: 1, step: 1, value: 1 }, () => fromEpisode());
@@ -63,6 +76,7 @@ export async function act(query) {
       s.scene = header;
       setOptions(plannerChoice.select, header.planners, header.planners.includes(s.planner) ? s.planner : header.planners[0]);
       s.planner = plannerChoice.select.value;
+      plannerHint.textContent = PLANNERS[s.planner] ?? "";
       s.start = header.state;
       s.goal = header.goal;
       s.task = 0;
@@ -87,7 +101,7 @@ export async function act(query) {
   function dreamWord() {
     if (!s.scene.dataset) dreamNote.textContent = "No dataset of this world was given, so what the model imagines cannot be shown as pictures.";
     else if (decoderReady(s.model)) dreamNote.textContent = "Imagined pictures come from a small decoder, fitted to stored frames after training.";
-    else dreamNote.textContent = `Imagined pictures are the stored frames whose latents are nearest${s.sheet ? ` among ${s.sheet.frames}` : ""}; a decoder is being fitted meanwhile.`;
+    else dreamNote.textContent = `Imagined pictures are the stored frames whose latents are nearest${s.sheet ? ` among ${s.sheet.frames}` : ""}; ${decoderWords(s.model)}.`;
   }
 
   let stored = null;
@@ -116,8 +130,14 @@ export async function act(query) {
     const { header, blobs } = await live.ask("draw", { model: s.model, state });
     s[key] = exact ? state : header.state;
     if (key === "state" && s.step === 0) s.start = s[key];
-    picture.show(await bitmap(blobs[0]));
+    s.pictures[key] = await bitmap(blobs[0]);
+    if (picture === goal) goal.show(s.pictures.goal);
+    showNow();
     marks();
+  }
+
+  function showNow() {
+    if (s.pictures.state) now.show(s.pictures.state, { through: through.checked ? s.pictures.goal : null });
   }
 
   function dressHold() {
@@ -223,7 +243,7 @@ export async function act(query) {
     const epoch = s.epoch;
     const planner = s.planner;
     const { header, blobs } = await live.ask("decide", { model: s.model, state: s.state, goal: s.goal, planner, horizon_blocks: s.horizon, seed: s.seed, number: s.plans, task: s.task, bounded: bounded.checked, look_every: looks(), executed_blocks: Math.floor(s.step / s.scene.frameskip), rest: wholeBlocks(s.queue) });
-    if (epoch !== s.epoch) return;
+    if (epoch !== s.epoch) return; // pushed meanwhile: it looks once more
     const skip = s.scene.frameskip;
     s.plans += 1;
     s.queue = header.actions;
@@ -250,8 +270,9 @@ export async function act(query) {
       s.state = state;
       s.distances.push([s.step, header.distances[place_]]);
       rememberWay();
-      now.show(image);
-      now.say(`step ${s.step}, ${number(header.distances[place_])} radii`);
+      s.pictures.state = image;
+      showNow();
+      now.say(`step ${s.step}, distance ${number(header.distances[place_], 2)}`);
       showDream();
       marks();
       charts();
@@ -275,7 +296,8 @@ export async function act(query) {
   async function turn(count) {
     const every = looks() === null ? Infinity : looks() * s.scene.frameskip;
     if (!s.queue.length || s.sinceLook >= every) await decide();
-    if (s.queue.length) await advance(Math.min(count, s.queue.length, every - s.sinceLook));
+    const steps = Math.min(count, s.queue.length, every - s.sinceLook);
+    if (steps > 0) await advance(steps);
   }
 
   async function run() {
@@ -284,7 +306,7 @@ export async function act(query) {
     try {
       while (s.playing && !s.closed) {
         await turn(s.scene.frameskip);
-        if (s.step >= 4 * s.scene.budget) { story.textContent = `Not reached in ${s.step} steps.`; pause(); }
+        if (!s.reached && s.step >= s.scene.budget) { story.textContent = `Not reached in ${s.step} steps.`; pause(); }
       }
     } catch (error) { failed(error); pause(); } finally { s.running = false; }
   }
@@ -318,7 +340,7 @@ export async function act(query) {
     const d = s.decision;
     const [first] = s.scene.handles;
     if (d?.trail && s.step < d.begin + d.trail.length) {
-      d.trails.forEach((some, place_) => some.forEach((points) => shapes.push(trail(points, place_ === d.trails.length - 1 ? "many" : "many early"))));
+      d.trails.forEach((some, place_) => some.forEach((points) => shapes.push(trail(points, d.drawn[place_] === LAST ? "many" : "many early"))));
       shapes.push(trail(d.trail, "plan"), trail(d.trail, "plan-core"));
     }
     let stretch = [];
@@ -328,6 +350,11 @@ export async function act(query) {
     }
     if (first && s.goal) { const [x, y] = middle(s.goal, s.scene.handles.at(-1)); shapes.push(ring(x / first.scale, y / first.scale, 0.035, "mark-goal")); }
     now.draw(...shapes);
+    fill(key, d?.trail ? [
+      h("span", { class: "s-dream" }, "plan"),
+      d.drawn.map((name) => h("span", { class: name === LAST ? "s-dream faint" : "s-soft" }, name)),
+      s.been.length > 1 && h("span", { class: "s-truth" }, "the way so far"),
+    ] : []);
   }
 
   function showPlan() {
@@ -349,8 +376,8 @@ export async function act(query) {
       figure("cost before search", number(d.elite_costs[0])), figure("cost promised", number(d.elite_costs[last])));
     // Actions without a place in the picture are drawn as what they are: numbers over time.
     fill(fans, d.trail ? [] : Array.from({ length: s.scene.action_dim }, (_, part) => {
-      const chart = new LineChart({ title: `Planned action ${part + 1}`, x: "step", height: 110 });
-      const lines = d.population.flatMap((some, place_) => some.slice(0, 10).map((plan) => ({ kind: place_ === d.population.length - 1 ? "dream" : "soft", thin: true, quiet: true, points: plan.map((a, i) => [s.step + i, a[part]]) })));
+      const chart = new LineChart({ title: `Planned: ${s.scene.action_names[part]}`, x: "step", height: 110 });
+      const lines = d.population.flatMap((some, place_) => some.slice(0, 10).map((plan, which) => ({ name: d.drawn[place_], kind: d.drawn[place_] === LAST ? "dream" : "soft", thin: true, quiet: which > 0, points: plan.map((a, i) => [s.step + i, a[part]]) })));
       chart.set([...lines, { name: "plan", kind: "dream", points: d.actions.map((a, i) => [s.step + i, a[part]]) }]);
       return chart.element;
     }));
@@ -377,25 +404,26 @@ export async function act(query) {
   }
 
   function remember() {
-    writeAddress("act", { model: s.model, planner: s.planner, horizon: s.horizon, look: s.look === "plan" ? null : s.look, start: s.start?.length <= 12 ? s.start.join("_") : null, goal: s.goal?.length <= 12 ? s.goal.join("_") : null });
+    writeAddress("act", { model: s.model, planner: s.planner, horizon: s.horizon, look: s.look === "plan" ? null : s.look, start: s.start?.join("_"), goal: s.goal?.join("_") });
   }
 
-  const command = () => {
-    const entry = able.find((one) => one.name === s.model);
-    const words = ["saltwm", "play", entry.path, "--data", (shared.data ?? {})[s.scene.dataset] ?? "DATASET", "--planner", s.planner, "--horizon", s.horizon];
-    return commandLine(...words);
-  };
-  catalogue().then(({ datasets }) => { shared.data = Object.fromEntries(datasets.map((entry) => [entry.name, entry.path])); });
+  // The start, the goal and the settings of now; pushes and changes on the way are no part of it.
+  async function copyCommand() {
+    try {
+      const { header } = await live.ask("command", { model: s.model, start: s.start, goal: s.goal, planner: s.planner, horizon_blocks: s.horizon, look_every: looks(), seed: s.seed, bounded: bounded.checked });
+      copy(header.command, "Command");
+    } catch (error) { failed(error); }
+  }
 
   const element = h("div", { class: "view" },
     h("div", { class: "panel" },
-      h("section", { class: "card stack", "aria-label": "Who acts" }, modelChoice, plannerChoice, horizon, lookChoice, speedChoice, h("label", { class: "check" }, bounded, "actions inside their bounds")),
+      h("section", { class: "card stack", "aria-label": "Who acts" }, modelChoice, plannerChoice, plannerHint, horizon, lookChoice, speedChoice, h("label", { class: "check" }, bounded, "actions inside their bounds"), h("label", { class: "check" }, through, "goal shines through")),
       h("section", { class: "card stack", "aria-label": "Start and goal" }, h("h2", {}, "Start and goal"), hold, h("details", {}, h("summary", {}, "From a stored episode"), h("div", { class: "stack" }, h("label", { class: "field" }, "Episode", episode), from, to)))),
     h("div", { class: "stack" },
       h("div", {}, h("h1", {}, "Watch a model act"), h("p", { class: "lead" }, "The agent is given one picture of its goal. It looks, plans in its latent space, acts, and looks again.")),
       h("section", { class: "card stack", "aria-label": "The episode" },
-        h("div", { class: "pictures" }, now.element, dream.element, goal.element),
-        h("div", { class: "row" }, play, single, again, h("button", { type: "button", class: "quiet", on: { click: () => copy(location.href, "Address") } }, "Copy address"), h("button", { type: "button", class: "quiet", on: { click: () => copy(command(), "Command") } }, "Copy command"), story)),
+        h("div", { class: "pictures" }, now.element, dream.element, goal.element), key,
+        h("div", { class: "row" }, play, single, again, h("button", { type: "button", class: "quiet", on: { click: () => copy(location.href, "Address") } }, "Copy address"), h("button", { type: "button", class: "quiet", on: { click: copyCommand } }, "Copy command"), story)),
       (planCard = h("section", { class: "card stack", "aria-label": "The plan", hidden: true }, h("div", { class: "spread" }, h("h2", {}, "What the plan expects"), dreamNote), thumbs, numbers, fans)),
       (chartCard = h("section", { class: "card columns", "aria-label": "Charts", hidden: true }, distance.element, cost.element, times.element, search.element))));
   await load(query);

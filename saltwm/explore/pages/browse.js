@@ -1,6 +1,6 @@
 // Browse: every recorded episode, found by what it is, seen again from its actions.
 
-import { choice, commandLine, copy, fill, h, number, setOptions } from "./dom.js";
+import { choice, copy, fill, h, number, setOptions } from "./dom.js";
 import { LineChart } from "./charts.js";
 import { Picture, bitmap } from "./picture.js";
 import { Player } from "./player.js";
@@ -113,9 +113,10 @@ export async function browse(query) {
     title.textContent = `${cell.environment}, ${cell.protocol}, task ${state.task}${row[8] ? `: ${row[8]}` : ""}`;
     const flips = other ? flipped(cell, other) : null;
     verdict.textContent = flips ? `On these ${flips.n} tasks ${cell.method} alone reached ${flips.mine}, ${other.method} alone ${flips.theirs}; both ${flips.both}, neither ${flips.neither}. Exact McNemar p ${number(flips.p, 2)}.` : "";
+    verdict.hidden = !flips;
     fill(actions,
       h("button", { type: "button", class: "quiet", on: { click: () => copy(location.href, "Address") } }, "Copy address"),
-      h("button", { type: "button", class: "quiet", on: { click: () => copy(command(cell), "Command") } }, "Copy command"),
+      h("button", { type: "button", class: "quiet", on: { click: () => copyCommand() } }, "Copy command"),
       cell.model && h("a", { class: "small", href: `#/act?model=${encodeURIComponent(cell.model)}&results=${encodeURIComponent(state.results)}&cell=${encodeURIComponent(cell.name)}&task=${state.task}` }, "Act on this task"));
     remember();
     episode.classList.add("busy");
@@ -126,12 +127,10 @@ export async function browse(query) {
     } catch (error) { failed(error); } finally { episode.classList.remove("busy"); }
   }
 
-  function command(cell) {
-    const path = folders.find((entry) => entry.name === state.results).path;
-    const words = ["saltwm", "play", cell.checkpoint ?? "random", "--task-set", `${path}/${cell.tasks_file}`, "--task", state.task];
-    if (cell.planner && cell.planner !== "cem") words.push("--planner", cell.planner);
-    if (cell.horizon !== 5) words.push("--horizon", cell.horizon);
-    return commandLine(...words);
+  function copyCommand() {
+    const command = panes[0].header?.command;
+    if (command) copy(command, "Command");
+    else failed(new Error("This evaluation holds no job that can be spelled as a command."));
   }
 
   function remember() {
@@ -196,10 +195,14 @@ class Pane {
     this.now = new Picture("Now", { kind: "truth" });
     this.goal = new Picture("Goal", { kind: "goal" });
     this.imagined = new Picture("Imagined", { kind: "dream" });
-    this.chart = new LineChart({ title: "Distance to the goal, and costs", x: "step" });
+    this.distance = new LineChart({ title: "True distance", x: "step", height: 116 });
+    this.cost = new LineChart({ title: "Cost", x: "step", height: 116 });
     this.heading = h("h3");
-    this.element = h("div", { class: "stack", hidden: true }, this.heading, h("div", { class: "episode" },
-      h("div", { class: "pictures" }, this.now.element, this.imagined.element, this.goal.element), this.chart.element));
+    this.rule = h("p", { class: "soft small" });
+    this.told = h("p", { class: "soft small", hidden: true });
+    this.pictures = h("div", { class: "pictures" }, this.now.element, this.imagined.element, this.goal.element);
+    this.element = h("div", { class: "stack close", hidden: true }, h("div", { class: "spread" }, this.heading, this.rule), this.told,
+      h("div", { class: "episode" }, this.pictures, h("div", { class: "stack close" }, this.distance.element, this.cost.element)));
   }
 
   async load(results, cell, task) {
@@ -207,22 +210,38 @@ class Pane {
     this.header = null;
     if (!cell) return 0;
     const row = cell.episodes.find((entry) => entry[0] === task);
-    this.heading.textContent = `${cell.method}: ${row?.[1] ? `reached in ${row[2]} steps` : `not reached, ${number(row?.[5])} radii away at the end`}`;
+    this.heading.textContent = `${cell.method}: ${row?.[1] ? `reached in ${row[2]} steps` : `not reached, ${number(row?.[5])} success radii away at the end`}`;
     const { header, blobs } = await live.ask("episode", { results, cell: cell.name, task });
     const pictures = await Promise.all(blobs.map(bitmap));
     const count = header.steps.length;
+    this.told.hidden = count > 0;
+    this.pictures.hidden = !count;
+    this.distance.element.hidden = !count;
+    this.cost.element.hidden = false;
+    if (!count) return this.tell(header);
     Object.assign(this, { header, frames: pictures.slice(0, count), dreams: pictures.slice(count + 1) });
     this.goal.show(pictures[count]);
-    this.goal.say(`within ${header.success_radius}`);
+    this.rule.textContent = `Reached means: within ${header.success_radius}.`;
     this.imagined.element.hidden = !header.imagined.length;
-    const series = [{ name: "distance (success radii)", kind: "truth", points: header.distances.map((d, step) => [step, d]) }];
-    if (header.imagined.length) {
-      series.push({ name: "expected cost", kind: "dream", dash: true, points: header.imagined.map((e) => [e.step, e.expected_cost]) });
-      series.push({ name: "cost seen", kind: "dream", points: header.imagined.map((e) => [e.step, e.seen_cost]) });
-    }
-    for (const plan of header.plans) series.push({ kind: "soft", quiet: true, dots: true, points: [[plan.step, 0]] });
-    this.chart.set(series, { limit: 1, floor: 0, low: 0 });
-    return header.distances.length - 1;
+    const high = header.distances.length - 1;
+    const looks = { name: "looks", kind: "soft", dots: true, points: header.plans.map((plan) => [plan.step, 0]) };
+    this.distance.set([{ name: "success radii", kind: "truth", points: header.distances.map((d, step) => [step, d]) }, looks], { limit: 1, floor: 0, low: 0, high });
+    this.cost.element.hidden = !header.imagined.length;
+    this.cost.set([
+      { name: "expected", kind: "dream", dash: true, points: header.imagined.map((e) => [e.step, e.expected_cost]) },
+      { name: "seen", kind: "truth", points: header.imagined.map((e) => [e.step, e.seen_cost]) },
+    ], { floor: 0, low: 0, high });
+    return high;
+  }
+
+  // Without a simulator the record's own figures are all there is.
+  tell(header) {
+    const [start, closest, final] = header.told;
+    this.header = null;
+    this.rule.textContent = "";
+    this.told.textContent = `There is no simulator of this world here, so the episode cannot be drawn. Recorded: ${number(start)} success radii away at the start, ${number(closest)} at the closest, ${number(final)} at the end.`;
+    this.cost.set([{ name: "promised by each plan", kind: "dream", dots: true, points: header.plans.filter((plan) => plan.costs.length).map((plan) => [plan.step, plan.costs.at(-1)]) }], { floor: 0, low: 0 });
+    return 0;
   }
 
   go(step) {
@@ -232,16 +251,17 @@ class Pane {
     if (place < 0) place = steps.length - 1;
     this.now.show(this.frames[place]);
     const here = Math.min(step, distances.length - 1);
-    this.now.say(`step ${here}, ${number(distances[here])} radii`);
+    this.now.say(`step ${here}, distance ${number(distances[here], 2)}`);
     this.now.badge(distances[here] < 1 ? "reached" : "", "goal");
-    this.chart.cursor(step);
+    this.distance.cursor(step);
+    this.cost.cursor(step);
     // What the plan in force expected for the end of the block that is being carried out.
     const next = imagined.findIndex((entry) => entry.step >= step);
     const shown = next < 0 ? imagined.length - 1 : next;
     if (shown >= 0) {
       this.imagined.show(this.dreams[shown]);
       const made = plans.filter((plan) => plan.step < imagined[shown].step).length;
-      this.imagined.say(`for step ${imagined[shown].step}, plan ${made}`, `nearest stored frame to what plan ${made} expected at step ${imagined[shown].step}; error ${number(imagined[shown].error)} spreads`);
+      this.imagined.say(`for step ${imagined[shown].step}`, `nearest stored frame to what plan ${made} expected at step ${imagined[shown].step}; error ${number(imagined[shown].error)} spreads`);
     }
   }
 }

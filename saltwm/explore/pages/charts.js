@@ -105,7 +105,8 @@ export class BarChart {
     const top = Math.max(0, ...values);
     const bottom = Math.min(0, ...values);
     const span = top - bottom || 1;
-    const py = (y) => 18 + (1 - (y - bottom) / span) * (this.height - 18 - BOTTOM);
+    const under = bottom < 0 ? BOTTOM + 14 : BOTTOM; // a bar below zero has its number below it
+    const py = (y) => 18 + (1 - (y - bottom) / span) * (this.height - 18 - under);
     const each = (USUAL - 2 * RIGHT) / bars.length;
     this.picture.append(svg("line", { class: "axis", x1: RIGHT, x2: USUAL - RIGHT, y1: py(0), y2: py(0) }));
     bars.forEach((bar, place) => {
@@ -122,7 +123,8 @@ export class BarChart {
   }
 }
 
-export function histogram(title, { counts, low, high }) {
+export function histogram(title, { counts, low, high }, same = null) {
+  if (same !== null) return h("div", { class: "stack close" }, h("h3", {}, title), h("p", { class: "soft" }, `${number(same)} in every one`));
   const most = Math.max(...counts, 1);
   const each = (USUAL - 2 * RIGHT) / counts.length;
   const picture = svg("svg", { class: "chart", viewBox: `0 0 ${USUAL} 96`, role: "img", "aria-label": `${title}, from ${number(low)} to ${number(high)}` },

@@ -44,10 +44,12 @@ export async function data(query) {
     try {
       about = (await live.ask("dataset", { dataset: state.dataset })).header;
       fill(facts, Object.entries(about.facts).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, key === "sha256" ? h("code", {}, value.slice(0, 16)) : value)]));
-      fill(spreads, histogram("Steps of an episode", about.lengths), about.actions.map((part, place) =>
-        h("div", { class: "stack" }, histogram(`Action ${place + 1}: mean ${number(part.mean)}, std ${number(part.std)}`, part.bins), h("p", { class: "soft small" }, `like itself one step later: ${number(part.lasting[0], 2)}, five: ${number(part.lasting[4], 2)}`))));
+      fill(spreads, histogram("Steps of an episode", about.lengths, about.same_length), about.actions.map((part, place) =>
+        h("div", { class: "stack" }, histogram(`${about.action_names[place]}: mean ${number(part.mean)}, std ${number(part.std)}`, part.bins), h("p", { class: "soft small" }, `like itself one step later: ${number(part.lasting[0], 2)}, five: ${number(part.lasting[4], 2)}`))));
       setOptions(fields.select, about.fields.map((entry, place) => [String(place), `${entry.name.replaceAll("_", " ")}${entry.unit ? ` (${entry.unit})` : ""}`]), "0");
-      state.field = 0;
+      // Time goes up; whatever comes after it is worth a look.
+      state.field = Math.max(0, about.fields.findIndex((entry) => entry.name !== "time"));
+      fields.select.value = String(state.field);
       list();
       await open(state.episode, state.step);
     } catch (error) { failed(error); }
@@ -80,7 +82,7 @@ export async function data(query) {
 
   function chart() {
     const one = (rows, part) => rows.map((row, step) => [step, row[part]]);
-    actions.set(found.actions[0].map((_, part) => ({ name: `a${part + 1}`, kind: part % 5, points: one(found.actions, part) })), { low: 0 });
+    actions.set(found.actions[0].map((_, part) => ({ name: found.action_names[part], kind: part % 5, points: one(found.actions, part) })), { low: 0 });
     const { start, stop, name } = found.fields[state.field] ?? found.fields[0];
     states.set(Array.from({ length: Math.min(5, stop - start) }, (_, part) => ({ name: `${name.replaceAll("_", " ")} ${stop - start > 1 ? part + 1 : ""}`, kind: part % 5, points: one(found.states, start + part) })), { low: 0 });
     for (const c of [actions, states]) c.cursor(player.at);

@@ -5,12 +5,12 @@ import { affine, nearest } from "./affine.js";
 import { BarChart, LineChart } from "./charts.js";
 import { newest } from "./live.js";
 import { Picture, bitmap } from "./picture.js";
-import { catalogue, decoderReady, failed, followDecoder, gallery, live, shared, usable, writeAddress } from "./world.js";
+import { catalogue, decoderReady, decoderWords, failed, followDecoder, gallery, live, shared, writeAddress } from "./world.js";
 
 export async function imagine(query) {
   const { models } = await catalogue();
-  const able = usable(models).filter((entry) => entry.dataset);
-  if (!able.length) return { element: h("p", { class: "empty" }, "Imagining needs a model, its simulator and a dataset of its world.") };
+  const able = models.filter((entry) => !entry.problem && entry.dataset);
+  if (!able.length) return { element: h("p", { class: "empty" }, "Imagining needs a model and a dataset of its world.") };
   const chosen = able.find((entry) => entry.name === (query.get("model") ?? shared.model)) ?? able[0];
   const s = { model: chosen.name, entry: chosen, blocks: [], count: Number(query.get("blocks")) || 5, fine: null, state: null, scene: null, stored: null, sheet: null, affine: null, z: null, closed: false };
 
@@ -19,10 +19,12 @@ export async function imagine(query) {
   const cards = h("div", { class: "blocks" });
   const growth = new LineChart({ title: "Rollout error, in spreads of the latents", x: "block", height: 140 });
   const shares = new BarChart({ title: "Share of each one-step error in the error at the end", height: 160 });
-  const norms = new BarChart({ title: "‖Φₖ→H εₖ‖ of each one-step error", height: 160 });
+  const norms = new BarChart({ title: "Norm of each one-step error at the end, ‖Φₖ→H εₖ‖", height: 160 });
   const numbers = h("div", { class: "numbers" });
   const how = h("p", { class: "soft small", role: "status" });
   const which = h("p", { class: "soft small" });
+  const lead = h("p", { class: "lead" });
+  const startPicture = new Picture("Start", { kind: "truth" });
   const episode = h("input", { type: "number", min: 0, value: Number(query.get("episode")) || 0 });
   const from = slider("From step", { low: 0, high: 1, step: 5, value: 0 }, () => begin(false));
   const countSlider = slider("Blocks", { low: 1, high: 10, step: 1, value: s.count }, (value) => { s.count = value; begin(true); });
@@ -34,6 +36,8 @@ export async function imagine(query) {
     Object.assign(s, { affine: null, sheet: null, z: null });
     try {
       s.scene = (await live.ask("scene", { model: s.model })).header;
+      const truth = s.scene.simulated ? "the simulator says what it really does" : "the recording says what it really did, as long as the actions are the recorded ones (this world has no simulator here)";
+      lead.textContent = `Move a slider: the model says what its action block leads to, and ${truth}. Below, the error at the end is taken apart into the one-step errors that it grew from.`;
       await open(Number(episode.value));
       s.sheet = await gallery(s.model);
       if (s.entry.affine) s.affine = await affine(s.model);
@@ -44,12 +48,17 @@ export async function imagine(query) {
   }
 
   function word() {
-    which.textContent = decoderReady(s.model) ? "Imagined pictures: a small decoder, fitted to stored frames after training." : `Imagined pictures: the stored frame whose latent is nearest, of ${s.sheet?.frames ?? "…"}. A decoder is being fitted meanwhile.`;
+    which.textContent = decoderReady(s.model) ? "Imagined pictures: a small decoder, fitted to stored frames after training." : `Imagined pictures: the stored frame whose latent is nearest, of ${s.sheet?.frames ?? "…"}; ${decoderWords(s.model)}.`;
   }
 
   async function open(number_) {
     try {
-      s.stored = (await live.ask("recorded", { dataset: s.scene.dataset, episode: number_ })).header;
+      const { header, blobs } = await live.ask("recorded", { dataset: s.scene.dataset, episode: number_ });
+      s.stored = header;
+      s.frames = blobs;
+      s.episode = number_;
+      episode.max = String(s.scene.lengths.length - 1);
+      from.input.step = String(header.frame_every);
       from.input.max = String(Math.max(0, s.stored.actions.length - s.scene.frameskip));
       from.set(Math.min(Number(from.input.value), Number(from.input.max)));
       begin(false);
@@ -61,24 +70,34 @@ export async function imagine(query) {
     const { frameskip, action_dim: dim } = s.scene;
     const start = Number(from.input.value);
     s.state = s.stored.states[start];
+    s.step = start;
     s.z = null;
+    showStart();
     const recorded = (block) => Array.from({ length: frameskip }, (_, i) => s.stored.actions[start + block * frameskip + i] ?? Array(dim).fill(0)).flat();
     s.blocks = Array.from({ length: s.count }, (_, block) => (keep && s.blocks[block]) || recorded(block));
     dress();
     update();
   }
 
+  // The stored frame of the start; a long episode is sent thinned, and then it is the last one before.
+  async function showStart() {
+    const place = Math.max(0, s.stored.steps.findLastIndex((step) => step <= s.step));
+    const image = await bitmap(s.frames[place]);
+    startPicture.show(image);
+    startPicture.say(`step ${s.stored.steps[place]}`);
+  }
+
   const set = (edit) => { s.blocks = s.blocks.map((block, place) => block.map((a, i) => edit(a, place, i))); dress(); update(); };
 
   function dress() {
-    const { frameskip, action_dim: dim, action_low: low, action_high: high } = s.scene;
+    const { frameskip, action_dim: dim, action_low: low, action_high: high, action_names: names } = s.scene;
     fill(cards, s.blocks.map((block, place) => {
       const fine = s.fine === place;
       const range = (part) => ({ low: low[part], high: high[part], step: 0.02, show: (x) => x.toFixed(2) });
       const mean = (part) => block.filter((_, i) => i % dim === part).reduce((a, b) => a + b, 0) / frameskip;
       const controls = fine
-        ? block.map((a, i) => slider(`block ${place + 1}, step ${Math.floor(i / dim) + 1}, action ${(i % dim) + 1}`, { ...range(i % dim), value: a }, (value) => { s.blocks[place][i] = value; update(); }))
-        : Array.from({ length: dim }, (_, part) => slider(`action ${part + 1}`, { ...range(part), value: mean(part) }, (value) => { for (let i = part; i < block.length; i += dim) s.blocks[place][i] = value; update(); }));
+        ? block.map((a, i) => slider(`block ${place + 1}, step ${Math.floor(i / dim) + 1}, ${names[i % dim]}`, { ...range(i % dim), value: a }, (value) => { s.blocks[place][i] = value; update(); }))
+        : Array.from({ length: dim }, (_, part) => slider(names[part], { ...range(part), value: mean(part) }, (value) => { for (let i = part; i < block.length; i += dim) s.blocks[place][i] = value; update(); }));
       controls.forEach((control) => control.input.setAttribute("aria-label", `${control.input.getAttribute("aria-label")} of block ${place + 1}`));
       return h("div", { class: `block${fine ? " fine" : ""}`, role: "group", "aria-label": `Block ${place + 1}` },
         h("div", { class: "spread" }, h("h3", {}, `Block ${place + 1}`), h("button", { type: "button", class: "quiet", "aria-pressed": String(fine), on: { click: () => { s.fine = fine ? null : place; dress(); } } }, fine ? "one slider each" : "every step")), fine ? h("div", { class: "blocks" }, controls) : controls);
@@ -109,17 +128,17 @@ export async function imagine(query) {
     const blocks = s.blocks.map((block) => [...block]);
     const started = performance.now();
     try {
-      const { header, blobs } = await live.ask("imagine", { model: s.model, state: s.state, blocks });
-      if (s.closed || header.pictures !== happens.pictures.length) return;
+      const { header, blobs } = await live.ask("imagine", { model: s.model, state: s.state, episode: s.episode, step: s.step, blocks });
+      if (s.closed || blocks.length !== happens.pictures.length) return;
       const first = s.z === null;
       s.z = new Float32Array(blobs[0]);
       const path = new Float32Array(blobs[1]);
       const pictures = await Promise.all(blobs.slice(2).map(bitmap));
-      happens.pictures.forEach((one, place) => one.show(pictures[place]));
+      happens.pictures.forEach((one, place) => { if (place < header.pictures) { one.show(pictures[place]); one.say(""); } else { one.clear(); one.say("not recorded"); } });
       const decoded = pictures.slice(header.pictures);
       if (decoded.length) expects.pictures.forEach((one, place) => one.show(decoded[place]));
       else if (s.sheet && (!s.affine || first)) header.nearest.forEach((frame, place) => expects.pictures[place].tile(s.sheet, frame));
-      expects.pictures.forEach((one, place) => one.say(`error ${number(header.errors[place], 2)}`));
+      expects.pictures.forEach((one, place) => one.say(place < header.pictures ? `error ${number(header.errors[place], 2)}` : ""));
       growth.set([
         { name: "the model", kind: "dream", points: [[0, 0], ...header.errors.map((e, i) => [i + 1, e])] },
         { name: "nothing moves", kind: "soft", dash: true, points: [[0, 0], ...header.moved.map((e, i) => [i + 1, e])] },
@@ -127,7 +146,7 @@ export async function imagine(query) {
       const answered = milliseconds((performance.now() - started) / 1000);
       if (!s.affine) how.textContent = `Rolled out by the worker; answered in ${answered}.`;
       else if (first) inPage();
-      else how.textContent = `Rolled out in this page; the worker's rollout differs by ${number(difference(s.affine.rollout(s.z, blocks), path), 2)} and came, with the simulator's truth, after ${answered}.`;
+      else how.textContent = `Rolled out in this page; the worker's rollout differs by ${number(difference(s.affine.rollout(s.z, blocks), path), 2)} and came, with the truth, after ${answered}.`;
     } catch (error) { failed(error); }
   });
 
@@ -141,8 +160,9 @@ export async function imagine(query) {
 
   const decompose = newest(async () => {
     try {
-      const { header } = await live.ask("decompose", { model: s.model, state: s.state, blocks: s.blocks });
+      const { header } = await live.ask("decompose", { model: s.model, state: s.state, episode: s.episode, step: s.step, blocks: s.blocks });
       if (s.closed) return;
+      if (!header.blocks) { shares.set([]); norms.set([]); fill(numbers, h("p", { class: "soft" }, "Nothing is known of what these actions do, so there is no error to take apart.")); return; }
       const name = (k) => `ε${k + 1}`;
       const exact = Math.abs(header.remainder) < 1e-6;
       shares.set([...header.shares.map((share, k) => ({ name: name(k), value: share, note: `${Math.round(100 * share)} %`, kind: share < 0 ? "goal" : "dream" })), { name: "rest", value: header.remainder, note: exact ? "0" : `${Math.round(100 * header.remainder)} %`, kind: "soft" }]);
@@ -154,12 +174,12 @@ export async function imagine(query) {
 
   const element = h("div", { class: "view" },
     h("div", { class: "panel" },
-      h("section", { class: "card stack", "aria-label": "Start" }, modelChoice, h("label", { class: "field" }, "Stored episode", episode), from, countSlider),
+      h("section", { class: "card stack", "aria-label": "Start" }, modelChoice, h("label", { class: "field" }, "Stored episode", episode), from, countSlider, startPicture.element),
       h("section", { class: "card stack", "aria-label": "Set all sliders" }, h("h2", {}, "All sliders"),
         h("div", { class: "row" }, h("button", { type: "button", on: { click: () => begin(false) } }, "as recorded"), h("button", { type: "button", on: { click: () => set(() => 0) } }, "zero"),
           h("button", { type: "button", on: { click: () => { const draws = s.blocks.map(() => Array.from({ length: s.scene.action_dim }, () => Math.random() * 2 - 1)); set((_, place, i) => Number(draws[place][i % s.scene.action_dim].toFixed(2))); } } }, "random")))),
     h("div", { class: "stack" },
-      h("div", {}, h("h1", {}, "Imagine"), h("p", { class: "lead" }, "Move a slider: the model says what its action block leads to, and the simulator says what it really does. Below, the error at the end is taken apart into the one-step errors that it grew from.")),
+      h("div", {}, h("h1", {}, "Imagine"), lead),
       h("section", { class: "card stack", "aria-label": "Action blocks" }, h("div", { class: "spread" }, h("h2", {}, "Action blocks"), how), cards),
       h("section", { class: "card stack", "aria-label": "Pictures" }, h("div", { class: "spread" }, h("h2", { class: "truth" }, "What happens"), which), h("div", { class: "pairs", tabindex: 0, role: "region", "aria-label": "What happens, and what the model expects, block by block" }, happens, h("h2", { class: "dream" }, "What the model expects"), expects)),
       h("section", { class: "card columns", "aria-label": "Errors" }, growth.element, shares.element, norms.element, h("div", { class: "stack" }, h("h3", {}, "In numbers"), numbers, h("p", { class: "soft small" }, "For a state-affine model the shares add up to 100 % and ρ is zero up to rounding (eq. 5). For LeWM the rest is what no linear propagation explains.")))));

@@ -78,6 +78,8 @@ export async function followDecoder(model, onChange) {
   }
 }
 
+export const decoderWords = (model) => `a decoder is being fitted meanwhile${decoders.has(model) ? ` (${Math.round(100 * decoders.get(model).share)} %)` : ""}`;
+
 export const decoderReady = (model) => decoders.get(model)?.share === 1;
 
 // The address of a view: #/browse?cell=...&task=3

@@ -1,0 +1,82 @@
+"""A copied command does in the terminal what was seen in the page."""
+
+import dataclasses
+import shlex
+
+import numpy as np
+import pytest
+
+from saltwm import cli
+from saltwm.explore.worker import answer
+from saltwm.ground.errors import UsageError
+from saltwm.jobs.chunks import read_outcomes
+from saltwm.jobs.evaluate import Play, _by_hand
+
+START, GOAL = [60.0, 130.0], [75.5, 100.25]
+
+
+def ask(desk, question, **options):
+    found = answer(desk, question, options)
+    assert "error" not in found.header, found.header["error"]
+    return found.header
+
+
+def seen_in_the_page(desk, planner, look_every):
+    """Look, plan, act and look again as the page does; the states on the way."""
+    state, queue, states, plans, since = START, [], [], 0, 0
+    every = 25 if look_every is None else 5 * look_every
+    while len(states) < 200:
+        if not queue or since >= every:
+            options = {"state": state, "goal": GOAL, "planner": planner, "horizon_blocks": 5, "seed": 4}
+            options |= {"number": plans, "task": 0, "bounded": True, "look_every": look_every}
+            options |= {"executed_blocks": len(states) // 5, "rest": queue if look_every else []}
+            queue, since, plans = ask(desk, "decide", model="two-room-salt", **options)["actions"], 0, plans + 1
+        now, queue = queue[:5], queue[5:]
+        done = ask(desk, "advance", model="two-room-salt", state=state, goal=GOAL, actions=now)
+        states += done["states"]
+        state, since = states[-1], since + 5
+        if done["reached"]:
+            break
+    return np.array(states)
+
+
+@pytest.mark.parametrize(("planner", "look_every"), [("map", 1), ("gauss-newton", None), ("prior", 2)])
+def test_a_goal_that_was_set_by_hand_is_reached_in_the_terminal_by_the_same_states(desk, tmp_path, planner, look_every):
+    options = {"model": "two-room-salt", "start": START, "goal": GOAL, "planner": planner, "horizon_blocks": 5}
+    command = ask(desk, "command", **options, look_every=look_every, seed=4, bounded=True)["command"]
+    program, verb, *words = shlex.split(command)
+    assert (program, verb) == ("saltwm", "play")
+    played = dataclasses.replace(cli.parse([verb, *words]), out=tmp_path).do()
+    assert played.outcome.record.success
+    expected = seen_in_the_page(desk, planner, look_every)
+    assert len(played.outcome.actions) == len(expected)
+    env = desk.env_of("two-room-salt")
+    env.restore(np.array(START))
+    assert np.array_equal(np.stack([env.step(action)[0] for action in played.outcome.actions]), expected)
+
+
+def test_the_command_of_a_recorded_episode_repeats_it(desk, results, tmp_path):
+    cell = "two-room-salt-clean-seed1"
+    command = ask(desk, "episode", results="results", cell=cell, task=2)["command"]
+    played = dataclasses.replace(cli.parse(shlex.split(command)[1:]), out=tmp_path).do()
+    recorded = read_outcomes(results / "evaluations" / cell)[2]
+    assert played.outcome.record.steps_taken == recorded.record.steps_taken
+    assert np.array_equal(played.outcome.actions, recorded.actions)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"start": "[1, 2]"}, "together"),
+        ({"goal": "[1, 2]"}, "together"),
+        ({"start": "[1, 2]", "goal": "[1, 2]", "task": 3}, "together"),
+        ({"unbounded": True}, "--unbounded"),
+        ({"start": "[1, 2", "goal": "[1, 2]"}, "JSON list"),
+        ({"start": "[1, true]", "goal": "[1, 2]"}, "JSON list"),
+        ({"start": "[1, NaN]", "goal": "[1, 2]"}, "JSON list"),
+        ({"start": '{"a": 1}', "goal": "[1, 2]"}, "JSON list"),
+    ],
+)
+def test_half_a_task_and_nonsense_are_refused(options, why):
+    with pytest.raises(UsageError, match=why):
+        _by_hand(Play("checkpoints/two-room-salt", **options))
