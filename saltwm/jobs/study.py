@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from saltwm.disk.durable import read_config
 from saltwm.disk.records import Evaluation, Training
 from saltwm.ground.checks import at_least, one_of
-from saltwm.ground.config import ModelName, ObjectiveName, RunConfig
+from saltwm.ground.config import ModelName, RunConfig
 from saltwm.ground.errors import MismatchError, SaltError, Stopped
 from saltwm.ground.progress import console
 from saltwm.jobs.job import AsJson, Job, Maybe, Positional
@@ -48,7 +48,7 @@ class Variant:
 
     environment: str
     model: ModelName = "salt"
-    objective: ObjectiveName | None = None
+    objective: str | None = None
     starts: int | None = None
     modes: int | None = None
     spectral: bool = True
@@ -56,6 +56,8 @@ class Variant:
     latent_dim: int | None = None
     rollout_steps: int | None = None
     seed: int = 0
+    one_frame: bool = False
+    """Planned with one frame, as the authors' evaluation shows LeWM one; otherwise LeWM plans with three."""
 
     def config(self) -> RunConfig:
         """What its checkpoint must say."""
@@ -84,8 +86,8 @@ class Variant:
         """In folders and tables: salt, salt-modes0, lewm-rollout-starts1, salt-s1."""
         config, plain = self.config(), Variant(self.environment, self.model, seed=self.seed).config()
         words: list[str] = [self.model]
-        if config.objective.objective != plain.objective.objective:
-            words.append(config.objective.objective)
+        if config.objective.word != plain.objective.word:
+            words.append(config.objective.word)
         changed = {
             "starts": (config.objective.starts, plain.objective.starts),
             "modes": (config.model.affine.modes, plain.model.affine.modes),
@@ -101,7 +103,7 @@ class Variant:
     @property
     def history(self) -> int:
         """Frames that it plans with."""
-        return HISTORY if self.model == "lewm" else 1
+        return HISTORY if self.model == "lewm" and not self.one_frame else 1
 
     @property
     def method(self) -> str:
@@ -170,12 +172,23 @@ def _over(environments: Iterable[str], **choices: Iterable[object]) -> tuple[Var
 
 
 TWO = ("two-room", "reacher")
+OTHERS = ("pldm", "sub-jepa", "sd-jepa", "smwm", "delta-jepa")
+"""Objectives of other papers, with their published weights."""
 PLANS: dict[str, Plan] = {
     "objective": Plan(
         "Table 3",
         "does rollout training help SALT more than it helps LeWM?",
         # One rollout per window: the targets of both objectives then have the same weights (matched, Sec. 4.3).
         _over(FOUR, model=("salt", "lewm"), objective=("one-step", "rollout"), starts=(1,)),
+    ),
+    "objectives": Plan(
+        "Table 1, related work",
+        "do other objectives plan as well on one backbone?",
+        (  # With one frame, as the shipped LeWM was evaluated: the outcomes then pair task by task.
+            *_over(FOUR, model=("salt", "lewm"), one_frame=(True,)),
+            *_over(FOUR, model=("lewm",), objective=OTHERS, one_frame=(True,)),
+            *_over(["two-room"], model=("salt",), objective=OTHERS),  # which no paper has tried
+        ),
     ),
     "modulation": Plan("App. F.1, Table 8", "what is lost without A(c)?", _over(["reacher"], modes=(None, 0))),
     "spectral": Plan(
@@ -246,7 +259,7 @@ class Study(Job):
     VERB = "study"
 
     name: Positional[Maybe[str]] = None
-    """objective, modulation, spectral, lambda, dim, rollout, horizon, efficiency, seeds or cube-double."""
+    """objective, objectives, modulation, spectral, lambda, dim, rollout, horizon, efficiency, seeds or cube-double."""
     data: Path = Path("work/data")
     """Training sets: a folder for each environment, collected if it is not there."""
     runs: tuple[Path, ...] = ()

@@ -58,7 +58,10 @@ _DIAGNOSE = "saltwm diagnose RUN --data DATA --out RESULTS"
 ELEMENTS = (
     Element("Table 1", "success in four environments", "Planning success", _PAPER_SUITE, _evaluated("paper")),
     Element("Table 2", "parameters, forward, training and planning time", "Studies", "saltwm study efficiency", _timed),
-    Element("Table 3", "transition and objective, 2 x 2", "Studies", "saltwm study objective", _varied("objective")),
+    Element(
+        "Table 3", "transition and objective, 2 x 2", "Studies", "saltwm study objective",
+        _varied("objective rollout", "objective one-step"),
+    ),
     Element(
         "Table 4", "Cube-Double, three training runs", "Studies", "saltwm study cube-double",
         _evaluated("paper", "cube-double"),
