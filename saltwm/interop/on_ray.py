@@ -1,15 +1,15 @@
-"""Chunks of an evaluation on a Ray cluster: a pool like `Workers`, with the same bytes as its result.
+"""Chunks of evaluations and parts of collections on a Ray cluster: a pool like `Workers`, with the same bytes.
 
-No filesystem is shared. Task sets and checkpoints travel as bytes through Ray's object store, jobs and outcomes as
-plain data, and this process writes every file. What the nodes must have is the same software; where starts and goals
-are pictures of an imported dataset, that dataset too, at the same path. We pickle nothing; Ray's own transport does,
-so a cluster is to be trusted like a shell on its machines.
+No filesystem is shared. Task sets and checkpoints travel as bytes through Ray's object store, jobs, outcomes and the
+files of parts as plain data, and this process writes every file. What the nodes must have is the same software; where
+starts and goals are pictures of an imported dataset, that dataset too, at the same path. We pickle nothing; Ray's own
+transport does, so a cluster is to be trusted like a shell on its machines.
 
-Ray tells a dead node or process from a slow one; whoever is lost costs a retry of the chunk that it was at.
+Ray tells a dead node or process from a slow one; whoever is lost costs a retry of the item that it was at.
 """
 
 import contextlib
-import functools
+import importlib
 import os
 import signal
 import socket
@@ -18,22 +18,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from saltwm.disk import durable
 from saltwm.ground.checks import at_least
 from saltwm.ground.errors import MismatchError, SaltError, UsageError
 from saltwm.ground.extras import needs
-from saltwm.ground.strict_json import from_plain, to_plain
-from saltwm.processes.pool import ONE_THREAD, Event, Report, error_named
+from saltwm.processes.pool import ONE_THREAD, Errand, Event, error_named
 
-if TYPE_CHECKING:  # not at run time: a node sets its number of threads before it imports NumPy
-    from saltwm.jobs.evaluate import Acting
-
+DOES = {"chunk": "saltwm.jobs.chunks", "part": "saltwm.jobs.collect"}
+"""Kind of an errand -> the module whose `prepare_sent` does it on a node; imported there, after the threads are set."""
 FAILED_STARTS = 5
 """So many processes in a row that never came up are not bad luck."""
 START_SECONDS = 300.0
@@ -51,7 +49,7 @@ class _Actor:
     """Ref to what it was last asked for; None when it is free."""
     node: str | None = None
     """Address of its machine, known once it has answered."""
-    item: tuple["Acting", int, Path] | None = None
+    item: Any = None
     began: float = 0.0
 
 
@@ -62,17 +60,18 @@ class RayWorkers:
     there is raised here. None outlives the block.
     """
 
-    def __init__(self, address: str, count: int, *, item_seconds: float) -> None:
+    def __init__(self, address: str, count: int, errand: Errand, *, item_seconds: float) -> None:
         at_least("workers", count)
         self._ray = _import_ray()
         self._address = address
         self._count = count
+        self._errand = errand
         self._item_seconds = item_seconds
         self._actors: list[_Actor] = []
         self._failed_starts = 0
         self._useful = time.monotonic()
         self._software = software()
-        self._ship = functools.lru_cache(maxsize=1)(self._put_files)
+        self._shipped: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._block = contextlib.ExitStack()
 
     def __enter__(self) -> "RayWorkers":
@@ -84,13 +83,13 @@ class RayWorkers:
             self._block.close()
             raise
         self._block.callback(self._ray.shutdown)  # ends the actors of this driver, too
-        self._actor_class = self._ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(ChunkActor)
+        self._actor_class = self._ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(NodeActor)
         self._hire()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._actors.clear()
-        self._ship.cache_clear()
+        self._shipped = None
         self._block.close()
 
     @property
@@ -103,12 +102,12 @@ class RayWorkers:
         """Whether another item can be assigned."""
         return any(actor.answer is None for actor in self._actors)
 
-    def assign(self, item: tuple["Acting", int, Path]) -> None:
-        """Give (job, start of the chunk, file for its outcomes) to a process that has none."""
+    def assign(self, item: Any) -> None:
+        """Give an item to a process that has none."""
         actor = next(actor for actor in self._actors if actor.answer is None)
-        job, start, _ = item
+        order, which = self._errand.order(item)
         actor.item, actor.began = item, time.monotonic()
-        actor.answer = actor.handle.run.remote(to_plain(job), self._ship(job), start)
+        actor.answer = actor.handle.run.remote(self._errand.kind, order, self._ship(order, item), which)
 
     def events(self, seconds: float = 0.1) -> list[Event]:
         """What happened since the last look; waits up to `seconds` for something to happen."""
@@ -148,7 +147,7 @@ class RayWorkers:
         item, actor.item = actor.item, None
         if "error" in answer:
             raise error_named(answer["error"])(answer["message"])
-        durable.write_json(item[2], answer["outcomes"])
+        self._errand.receive(item, answer["result"])
         return Event("done", item)
 
     def _welcome(self, actor: _Actor, introduction: dict[str, Any]) -> None:
@@ -180,15 +179,12 @@ class RayWorkers:
     def _stop(self, actor: _Actor) -> Event | None:
         return self._lose(actor, f"on {actor.node} hung (not done after {self._item_seconds:g} s) and was stopped")
 
-    def _put_files(self, job: "Acting") -> dict[str, Any]:
-        """{name: ref to its bytes}: the files that the job names, in the cluster's memory until the next job's."""
-        assert job.task_set is not None
-        files = {"tasks.json": job.task_set}
-        folder = Path(job.run)
-        if (folder / durable.MANIFEST).exists():
-            found = sorted(file for file in folder.rglob("*") if file.is_file())
-            files |= {f"checkpoint/{file.relative_to(folder).as_posix()}": file for file in found}
-        return {name: self._ray.put(durable.read_bytes(file)) for name, file in files.items()}
+    def _ship(self, order: dict[str, Any], item: Any) -> dict[str, Any]:
+        """{name: ref to its bytes}: the files that the order needs, in the cluster's memory until the next order's."""
+        if self._shipped is None or self._shipped[0] != order:
+            files = self._errand.files(item)
+            self._shipped = order, {name: self._ray.put(durable.read_bytes(file)) for name, file in files.items()}
+        return self._shipped[1]
 
 
 def _import_ray() -> ModuleType:
@@ -236,13 +232,13 @@ def _require_listener(address: str) -> None:
 # --- on a node -------------------------------------------------------------------------------------------------------
 
 
-class ChunkActor:
-    """One process of the cluster: runs chunks with one thread. The last job's model stays loaded."""
+class NodeActor:
+    """One process of the cluster: works with one thread. What the last order prepared stays loaded."""
 
     def __init__(self) -> None:
         os.environ.update(ONE_THREAD)
-        self._job: dict[str, Any] | None = None
-        self._run: Callable[[int, Report | None], list[dict[str, Any]]]
+        self._order: tuple[str, dict[str, Any]] | None = None
+        self._do: Callable[[Any], Any]
 
     def introduce(self) -> dict[str, Any]:
         """Where this is and what it runs."""
@@ -250,33 +246,28 @@ class ChunkActor:
 
         return {"node": ray.util.get_node_ip_address(), "software": software()}
 
-    def run(self, job: dict[str, Any], files: dict[str, Any], start: int) -> dict[str, Any]:
-        """{"outcomes": one for each task of the chunk}, or {"error": its kind, "message": its text}."""
+    def run(self, kind: str, order: dict[str, Any], files: dict[str, Any], which: Any) -> dict[str, Any]:
+        """{"result": of that item of the order}, or {"error": its kind, "message": its text}."""
         try:
-            if job != self._job:
-                self._run = _prepare(job, files)
-                self._job = job
-            return {"outcomes": self._run(start, None)}
+            if (kind, order) != self._order:
+                self._do = _prepare(kind, order, files)
+                self._order = kind, order
+            return {"result": self._do(which)}
         except SaltError as error:
             return {"error": type(error).__name__, "message": str(error)}
 
 
-def _prepare(plain: dict[str, Any], files: dict[str, Any]) -> Callable[[int, Report | None], list[dict[str, Any]]]:
-    """Read the job from files that are here only as long as that takes."""
-    import ray
-
-    from saltwm.jobs.chunks import prepare
-    from saltwm.jobs.evaluate import Evaluate
-
-    job = from_plain(Evaluate, plain, "the job")
+def _prepare(kind: str, order: dict[str, Any], files: dict[str, Any]) -> Callable[[Any], Any]:
+    """Get ready for an order from files that are here only as long as that takes."""
     with tempfile.TemporaryDirectory(prefix="saltwm-") as name:
-        folder = Path(name)
         for file, ref in files.items():
-            path = folder / file
+            import ray
+
+            path = Path(name) / file
             path.parent.mkdir(parents=True, exist_ok=True)
             durable.write_bytes(path, ray.get(ref))
-        run = str(folder / "checkpoint") if (folder / "checkpoint").exists() else job.run
-        return prepare(replace(job, task_set=folder / "tasks.json", run=run))
+        ready: Callable[[Any], Any] = importlib.import_module(DOES[kind]).prepare_sent(order, Path(name))
+        return ready
 
 
 def software() -> dict[str, str]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +23,14 @@ from saltwm.evaluation.statistics import wilson
 from saltwm.ground.errors import DamagedError, SaltError
 from saltwm.ground.progress import console, progress
 from saltwm.ground.strict_json import to_plain
-from saltwm.jobs.chunks import TASKS_PER_CHUNK, chunk_writer, read_chunk, surroundings
+from saltwm.jobs.chunks import TASKS_PER_CHUNK, Chunks, chunk_writer, read_chunk, surroundings
 from saltwm.jobs.evaluate import FRAMESKIP, MODELLESS, Acting, Settled
 from saltwm.jobs.pictures import film
 from saltwm.planning.policy import Policy
 from saltwm.processes.pool import RETRIES, Event, Pool, Workers, work_off
+
+if TYPE_CHECKING:
+    from saltwm.interop.on_ray import RayWorkers
 
 PLAN_SECONDS = 3600.0
 """A worker that finishes no plan for its tasks for so long is taken for hung; a large LeWM needs minutes on a CPU."""
@@ -36,9 +40,13 @@ SECONDS_FILE = "seconds"
 """Beside the chunks: the wall time that they took so far."""
 
 
-def evaluation_workers(count: int) -> Workers:
-    """Processes for `evaluate`, to be shared by all cells of a suite: each imports torch once."""
-    return Workers(count, chunk_writer, part_seconds=PLAN_SECONDS)
+def evaluation_workers(count: int, ray: str | None = None) -> "Workers | RayWorkers":
+    """Processes for `evaluate`, here or on a Ray cluster; the cells of a suite share them, for each imports torch."""
+    if ray is None:
+        return Workers(count, chunk_writer, part_seconds=PLAN_SECONDS)
+    from saltwm.interop.on_ray import RayWorkers
+
+    return RayWorkers(ray, count, Chunks(), item_seconds=CHUNK_SECONDS)
 
 
 def evaluate(settled: Settled, pool: Pool, *, pictures: int = 4) -> Evaluation:

@@ -8,7 +8,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,39 @@ def chunk_writer() -> Work:
         durable.write_json(file, prepared(job)(start, report))
 
     return work
+
+
+class Chunks:
+    """The same on another machine: the job, its tasks and its checkpoint go there, outcomes come back."""
+
+    kind = "chunk"
+
+    def order(self, item: tuple[Acting, int, Path]) -> tuple[dict[str, Any], int]:
+        """The job, and the task that the chunk starts with."""
+        return to_plain(item[0]), item[1]
+
+    def files(self, item: tuple[Acting, int, Path]) -> dict[str, Path]:
+        """The task set and the checkpoint."""
+        job, folder = item[0], Path(item[0].run)
+        assert job.task_set is not None
+        found = sorted(file for file in folder.rglob("*") if file.is_file())
+        has_checkpoint = (folder / durable.MANIFEST).exists()
+        sent = {f"checkpoint/{file.relative_to(folder).as_posix()}": file for file in found} if has_checkpoint else {}
+        return {"tasks.json": job.task_set, **sent}
+
+    def receive(self, item: tuple[Acting, int, Path], result: list[dict[str, Any]]) -> None:
+        """Write the outcomes."""
+        durable.write_json(item[2], result)
+
+
+def prepare_sent(order: dict[str, Any], folder: Path) -> Callable[[int], list[dict[str, Any]]]:
+    """On another machine: what runs a chunk of the job, whose files are in the folder."""
+    from saltwm.jobs.evaluate import Evaluate
+
+    job = from_plain(Evaluate, order, "the job")
+    run = str(folder / "checkpoint") if (folder / "checkpoint").exists() else job.run
+    run_chunk = prepare(replace(job, task_set=folder / "tasks.json", run=run))
+    return lambda start: run_chunk(start, None)
 
 
 def prepare(job: Acting) -> Callable[[int, Report | None], list[dict[str, Any]]]:

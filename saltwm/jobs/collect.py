@@ -1,25 +1,29 @@
 """Make episodes with many processes: each episode is a function of (seed, index), each part is whole or absent."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from saltwm.disk import durable
 from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import RenderQuality, Variant
-from saltwm.ground.errors import SaltError, Stopped
+from saltwm.ground.errors import DamagedError, MismatchError, SaltError, Stopped
+from saltwm.ground.strict_json import differing_fields, from_plain, to_plain
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, spell
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
     from saltwm.disk.layout import Collected, Episode, Recipe
     from saltwm.envs.base import Action, PlanningEnv
-    from saltwm.processes.pool import Event, Report, Work
+    from saltwm.interop.on_ray import RayWorkers
+    from saltwm.processes.pool import Event, Report, Work, Workers
 
 PART_STEPS = 4000
 """Steps in a part, about: small enough to lose little to an interruption, large enough for few files."""
+PART_SECONDS = 3600.0
+"""A part that another machine has not made after this time is taken for lost."""
 Physics = Literal["clean", "benchmark"]
 IN_FILES: dict[Physics, Variant] = {"clean": "clean", "benchmark": "paper"}
 """Each physics by the name that datasets have for it."""
@@ -58,6 +62,8 @@ class Collect(Job):
     """Episodes that are written at a time; by default as many as have about 4000 steps."""
     workers: Aside[int] = 2
     """Processes."""
+    ray: Aside[Maybe[str]] = None
+    """HOST:PORT of a Ray cluster's head: the processes run there, with a CPU each (needs the extra `ray`)."""
     json: AsJson = False
 
     def do(self) -> "Dataset":
@@ -69,7 +75,7 @@ class Collect(Job):
         with durable.only_writer(self.out, "collect"):
             recipe = parts.start(self.out, recipe)
             if not parts.is_finished(self.out, recipe):
-                _collect_missing(self.out, recipe, self.workers, spell(self))
+                _collect_missing(self.out, recipe, self.workers, spell(self), self.ray)
                 parts.finish(self.out, recipe)
         return Dataset.open(self.out)
 
@@ -168,11 +174,13 @@ def collect_episode(env: "PlanningEnv", recipe: "Recipe", index: int) -> "Episod
     return Episode(frames, np.stack(actions), every_state)
 
 
-def _collect_missing(path: Path, recipe: "Recipe", workers: int, command: str = "the same command") -> None:
+def _collect_missing(
+    path: Path, recipe: "Recipe", workers: int, command: str = "the same command", ray: str | None = None
+) -> None:
     """Hand the missing parts to worker processes, one at a time each, until all are written."""
     from saltwm.disk import dataset_writer as parts
     from saltwm.ground.progress import progress
-    from saltwm.processes.pool import Workers, work_off
+    from saltwm.processes.pool import work_off
     from saltwm.processes.stopping import stop_signal
 
     todo = parts.missing_parts(path, recipe)
@@ -181,11 +189,13 @@ def _collect_missing(path: Path, recipe: "Recipe", workers: int, command: str = 
         stop_signal() as stopped_by,
         progress(f"collect {recipe.world.environment}", recipe.episodes, done) as advance,
         _leftovers_removed(path),
-        Workers(workers, _part_writer, path, recipe) as pool,
+        _pool(path, recipe, workers, ray) as pool,
     ):
         for event in work_off(pool, todo):
             if event is not None and event.kind == "part":
                 advance()
+            elif event is not None and event.kind == "done" and ray is not None:  # episodes are not reported there
+                advance(len(recipe.part_episodes(event.item)))
             elif event is not None and event.kind == "lost":
                 _say_loss(path, event)
             if stopped_by():
@@ -204,20 +214,85 @@ def _say_loss(path: Path, lost: "Event") -> None:
     console.print(f"a worker {lost.why}; its part is tried again", highlight=False, soft_wrap=True)
 
 
+def _pool(path: Path, recipe: "Recipe", workers: int, ray: str | None) -> "Workers | RayWorkers":
+    from saltwm.processes.pool import Workers
+
+    if ray is None:
+        return Workers(workers, _part_writer, path, recipe)
+    from saltwm.interop.on_ray import RayWorkers
+
+    return RayWorkers(ray, workers, Parts(path, recipe), item_seconds=PART_SECONDS)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts that another machine makes: the recipe goes there, the files of a part come back."""
+
+    path: Path
+    recipe: "Recipe"
+    kind = "part"
+
+    def order(self, part: int) -> tuple[dict[str, Any], int]:
+        """The recipe, and the number of the part."""
+        return to_plain(self.recipe), part
+
+    def files(self, part: int) -> dict[str, Path]:
+        """None: a recipe says it all."""
+        return {}
+
+    def receive(self, part: int, result: dict[str, bytes]) -> None:
+        """Publish the part, whole or absent."""
+        from saltwm.disk.layout import part_path
+
+        with durable.publish_directory(part_path(self.path, part)) as directory:
+            for name, data in result.items():
+                file = directory / name
+                if not file.resolve().is_relative_to(directory.resolve()):
+                    raise DamagedError(f"{self.path}: part {part}: a node sent a file {name!r}, which leads elsewhere")
+                durable.make_folder(file.parent)
+                durable.write_bytes(file, data)
+
+
+def prepare_sent(order: dict[str, Any], folder: Path) -> Callable[[int], dict[str, bytes]]:
+    """On another machine: what makes a part of the recipe and gives its files."""
+    import tempfile
+
+    from saltwm.disk.layout import Recipe, part_path
+
+    write = _writer(from_plain(Recipe, order, "the recipe"))
+
+    def make(part: int) -> dict[str, bytes]:
+        with tempfile.TemporaryDirectory(prefix="saltwm-") as name:
+            write(Path(name), part, lambda: None)
+            made = part_path(Path(name), part)
+            files = sorted(file for file in made.rglob("*") if file.is_file() and file.name != durable.MANIFEST)
+            return {file.relative_to(made).as_posix(): durable.read_bytes(file) for file in files}
+
+    return make
+
+
 def _part_writer(path: Path, recipe: "Recipe") -> "Work":
     """In a worker: what writes one part of the dataset, and reports each of its episodes."""
+    write = _writer(recipe)
+    return lambda part, report: write(path, part, report)
+
+
+def _writer(recipe: "Recipe") -> "Callable[[Path, int, Report], None]":
+    """What writes a part of the recipe into a folder; MismatchError where pictures would be drawn by something else."""
     from saltwm.disk import dataset_writer as parts
     from saltwm.envs import make_env
 
     world = recipe.world
     env = make_env(world.environment, variant=recipe.variant, image_size=world.image_size, render_quality=world.render)
+    if different := differing_fields(world, env.world):
+        raise MismatchError(f"this machine makes another world than the dataset's: {'; '.join(different)}")
 
     def episodes(part: int, report: "Report") -> "Iterator[Episode]":
         for index in recipe.part_episodes(part):
             yield collect_episode(env, recipe, index)
             report()
 
-    return lambda part, report: parts.write_part(path, recipe, part, episodes(part, report))
+    return lambda path, part, report: parts.write_part(path, recipe, part, episodes(part, report))
 
 
 @contextlib.contextmanager

@@ -6,10 +6,12 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
+from saltwm.disk.shipped import names
 from saltwm.jobs.job import AsJson, Job
 
 PACKAGES = (
@@ -67,7 +69,33 @@ class Doctor(Job):
 def examine() -> list[Finding]:
     """All findings, in the order in which a person would ask."""
     packages = [*map(_package, PACKAGES), *map(_optional, OPTIONAL)]
-    return [_python(), *packages, *_devices(), _disk(), *map(renderer, BACKENDS)]
+    findings = [_python(), *packages, *_devices(), _disk(), *map(renderer, BACKENDS), _shelf()]
+    return [*findings, verdict(findings)]
+
+
+def verdict(findings: Sequence[Finding]) -> Finding:
+    """What all of it means: which environments work here, or what must be done first."""
+    remedies = {finding.what: finding.remedy for finding in findings}
+    for needed in ("python", *PACKAGES):
+        if remedies[needed]:
+            return Finding("verdict", f"nothing works without {needed}", remedies[needed])
+    draws = any(not remedies[f"renderer {backend}"] for backend in BACKENDS)
+    works = {
+        "Two-Room": True,
+        "PushT": not remedies["pymunk"],
+        "Reacher": draws and not (remedies["mujoco"] or remedies["dm-control"]),
+        "Cube": draws and not (remedies["mujoco"] or remedies["ogbench"]),
+    }
+    missing = [name for name, can in works.items() if not can]
+    ready = f"ready for {', '.join(name for name, can in works.items() if can)}"
+    return Finding("verdict", ready, f"for {', '.join(missing)} see above" if missing else "")
+
+
+def _shelf() -> Finding:
+    found = names("-salt") + names("-lewm")
+    if not found:
+        return Finding("shipped models", "none", "saltwm demo needs them: install the wheel, or work in a checkout")
+    return Finding("shipped models", ", ".join(found))
 
 
 def _python() -> Finding:

@@ -9,7 +9,7 @@ import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import tyro
 
@@ -18,6 +18,7 @@ from saltwm.disk.records import Evaluation, TaskSet
 from saltwm.evaluation.protocols import (
     CLEAN_PROTOCOL,
     DEFAULT_TASKS,
+    PROTOCOLS,
     by_hand,
     planner_named,
     planner_text,
@@ -142,6 +143,8 @@ class Evaluate(Acting):
     """Results directory."""
     workers: Aside[int] = 2
     """Processes."""
+    ray: Aside[Maybe[str]] = None
+    """HOST:PORT of a Ray cluster's head: the processes run there, with a CPU each (needs the extra `ray`)."""
     pictures: Aside[int] = 4
     """Episodes to film."""
     json: AsJson = False
@@ -150,7 +153,7 @@ class Evaluate(Acting):
         """Evaluate into OUT/evaluations/CELL, on the tasks that every other method gets."""
         from saltwm.jobs.cell import evaluate, evaluation_workers
 
-        pool = evaluation_workers(self.workers)
+        pool = evaluation_workers(self.workers, self.ray)
         at_least("pictures", self.pictures, 0)
         settled = settle(self, self.out)
         with pool:
@@ -191,11 +194,18 @@ class Play(Acting):
         durable.check_folder(self.out)
         with tempfile.TemporaryDirectory() as scratch:  # no task set stays to bind the next play
             tasks = _by_hand(self)
-            job = with_best_search(self if tasks is None else dataclasses.replace(self, seed=None))
+            job = with_best_search(self._with_few_tasks() if tasks is None else dataclasses.replace(self, seed=None))
             settled = settle(job, Path(scratch), tasks)
             outcome = run_one(settled, self.task)
         moving, strip = play(settled.tasks, outcome, self.out, self.video, title=settled.folder.name)
         return Played(settled.tasks, outcome, moving, strip)
+
+    def _with_few_tasks(self) -> Self:
+        """No more tasks than are needed, where the first ones do not depend on how many there are."""
+        protocol = PROTOCOLS.get(self.protocol or DEFAULT_PROTOCOL)
+        is_free = self.tasks is None and self.task_set is None and self.task >= 0
+        few = is_free and protocol is not None and protocol.one_per_episode
+        return dataclasses.replace(self, tasks=self.task + 1) if few else self
 
 
 def _by_hand(job: Play) -> TaskSet | None:

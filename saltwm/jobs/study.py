@@ -272,6 +272,8 @@ class Study(Job):
     """Records: evaluations, diagnoses, efficiency; the tables are made of them."""
     workers: int = 2
     """Processes that collect and evaluate."""
+    ray: Maybe[str] = None
+    """HOST:PORT of a Ray cluster's head: collecting and evaluating run there, training here."""
     dry_run: bool = False
     """Print the commands that are left instead of running them."""
     json: AsJson = False
@@ -349,8 +351,13 @@ def _collect(environment: str, study: Study) -> Step:
     words = ["collect", environment, "--episodes", str(plan.episodes), "--frame-every", str(plan.frame_every)]
     words += ["--policy", plan.policy] if plan.policy else []
     words += ["--render", plan.render] if plan.render != "fast" else []
-    words += ["--workers", str(study.workers), "--out", str(out)]
+    words += [*_processes(study), "--out", str(out)]
     return Step(tuple(words), (out / "zarr.json").exists(), None)
+
+
+def _processes(study: Study) -> list[str]:
+    """Where and how many, in words of a command."""
+    return ["--workers", str(study.workers), *(["--ray", study.ray] if study.ray else [])]
 
 
 def _evaluations(variant: Variant, run: Path, asked: Asked, study: Study) -> Iterator[Step]:
@@ -366,7 +373,7 @@ def _evaluations(variant: Variant, run: Path, asked: Asked, study: Study) -> Ite
             words += ["--tasks", str(asked.tasks)] if asked.tasks else []
         words += [] if horizon is None else ["--horizon", str(horizon)]
         words += [] if variant.history == 1 else ["--history", str(variant.history)]
-        words += ["--method", variant.method, "--workers", str(study.workers), "--out", str(study.results)]
+        words += ["--method", variant.method, *_processes(study), "--out", str(study.results)]
         cell = _cell(variant, variant.method, asked.protocol, seed, horizon)
         done = _is_there(study.results, "evaluations", cell, "evaluation.json")
         yield Step(tuple(words), done, _evaluation_seconds(variant, asked, horizon, study.results))

@@ -31,8 +31,6 @@ from saltwm.model.traits import learnt_name
 if TYPE_CHECKING:
     from saltwm.disk.checkpoint import CheckpointInfo
     from saltwm.disk.dataset import Dataset
-    from saltwm.interop.on_ray import RayWorkers
-    from saltwm.processes.pool import Workers
 
 DEFAULT_PROTOCOLS: tuple[ProtocolName, ...] = ("paper", "clean")
 DEFAULT_SEEDS = (1,)
@@ -79,9 +77,9 @@ class Suite(Job):
 
     def do(self) -> list[Evaluation]:
         """Evaluate what is not evaluated yet, in order; what is planned is on disk before anything runs."""
-        from saltwm.jobs.cell import evaluate
+        from saltwm.jobs.cell import evaluate, evaluation_workers
 
-        pool = self._pool()
+        pool = evaluation_workers(self.workers, self.ray)
         at_least("pictures", self.pictures, 0)
         cells = self.cells()
         _say_left_out(self)
@@ -150,15 +148,6 @@ class Suite(Job):
         ]
         _require_own_names(methods)
         return methods
-
-    def _pool(self) -> "Workers | RayWorkers":
-        from saltwm.jobs.cell import CHUNK_SECONDS, evaluation_workers
-
-        if self.ray is None:
-            return evaluation_workers(self.workers)
-        from saltwm.interop.on_ray import RayWorkers
-
-        return RayWorkers(self.ray, self.workers, item_seconds=CHUNK_SECONDS)
 
     def _require_one_source(self) -> None:
         if bool(self.data) == bool(self.task_sets):

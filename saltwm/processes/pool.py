@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, Protocol
 
@@ -67,6 +68,22 @@ class Pool(Protocol):
 
     def events(self, seconds: float = 0.1) -> list[Event]:
         """What happened since the last look; waits up to `seconds` for something to happen."""
+
+
+class Errand(Protocol):
+    """What a pool on other machines needs to know of its items: what to send there, and what to do with the answer."""
+
+    kind: str
+    """A word from the pool's own table; nothing that is sent names code."""
+
+    def order(self, item: Any) -> tuple[dict[str, Any], Any]:
+        """Plain data of what is to be done, the same for many items, and which of it this item is."""
+
+    def files(self, item: Any) -> dict[str, Path]:
+        """Files that the order needs, by the names that it has for them there."""
+
+    def receive(self, item: Any, result: Any) -> None:
+        """Write what came back where a process of this machine would have written it."""
 
 
 def work_off(pool: Pool, items: Sequence[Any]) -> Iterator[Event | None]:

@@ -38,6 +38,20 @@ def test_a_play_leaves_a_moving_picture_and_a_strip(dataset, run, tmp_path, caps
     assert capsys.readouterr().err == "saltwm: no task 7; there are tasks 0 to 2\n"
 
 
+def test_a_play_needs_no_more_tasks_than_the_one_that_it_shows(dataset, tmp_path, capsys):
+    """60 episodes hold out 6, far fewer than the 100 tasks of an evaluation; the task is the same."""
+    words = ["--data", str(dataset.path), "--protocol", "clean", "--out", str(tmp_path), "--json"]
+    found = []
+    for more in ([], ["--tasks", "4"]):
+        main(["play", "random", *words, "--task", "1", *more])
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1]
+    with pytest.raises(SystemExit) as stopped:
+        main(["play", "random", *words, "--task", "90"])
+    assert stopped.value.code == 2
+    assert "of 91 tasks fit in 6 episodes" in capsys.readouterr().err
+
+
 def test_plays_of_other_methods_and_other_task_sets_lie_side_by_side(dataset, tmp_path):
     words = ["play", "random", "--data", str(dataset.path), "--protocol", "paper", "--out", str(tmp_path)]
     for options in (["--tasks", "3"], ["--tasks", "4"], ["--tasks", "3", "--method", "other"], ["--horizon", "2"]):

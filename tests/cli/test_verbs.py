@@ -205,6 +205,24 @@ def test_doctor_looks_at_everything():
     for name in ("tensorboard", "wandb", "ray", "onnxruntime"):
         (finding,) = (finding for finding in findings if finding["what"] == name)
         assert ("pip install" in finding["remedy"]) == ("not installed" in finding["found"])
+    assert findings[-1]["what"] == "verdict"
+    assert findings[-1]["found"].startswith("ready for Two-Room")
+
+
+def test_doctors_verdict_names_what_works_and_what_must_be_done_first():
+    from saltwm.jobs.doctor import BACKENDS, OPTIONAL, PACKAGES, Finding, verdict
+
+    names = ["python", *PACKAGES, *OPTIONAL, *(f"renderer {backend}" for backend in BACKENDS)]
+
+    def found(*broken):
+        return verdict([Finding(name, "", "mend it" if name in broken else "") for name in names])
+
+    assert found().found == "ready for Two-Room, PushT, Reacher, Cube"
+    assert found("renderer egl").remedy == ""  # the other one draws
+    blind = found("renderer egl", "renderer osmesa")
+    assert (blind.found, blind.remedy) == ("ready for Two-Room, PushT", "for Reacher, Cube see above")
+    assert found("dm-control").found == "ready for Two-Room, PushT, Cube"
+    assert found("torch") == Finding("verdict", "nothing works without torch", "mend it")
 
 
 def test_a_nan_action_is_refused_with_its_place():

@@ -1,130 +1,52 @@
-"""Suites on a real Ray cluster of two nodes on the loopback device, one of which is killed while it works."""
+"""Collections, evaluations and suites on a real Ray cluster of two nodes, one of which is killed while it works."""
 
-import contextlib
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ray_cluster import LOOPBACK, two_nodes
 
+from saltwm.disk import durable
 from saltwm.evaluation.protocols import planner_named
-from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.errors import DamagedError, MismatchError, UsageError
+from saltwm.ground.strict_json import to_plain
 from saltwm.interop import on_ray
-from saltwm.interop.on_ray import ChunkActor, RayWorkers
+from saltwm.interop.on_ray import NodeActor, RayWorkers
+from saltwm.jobs.chunks import Chunks
+from saltwm.jobs.collect import Collect, Parts, prepare_sent
+from saltwm.jobs.evaluate import Evaluate
+from saltwm.jobs.study import Study, steps
 from saltwm.jobs.suite import Suite
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra ray is not installed")
 
-# `ray start` turns 127.0.0.1 into the machine's own address; with this Ray stays on the loopback device.
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
-
-CLUSTER = """
-import sys
-
-from ray.cluster_utils import Cluster
-
-node = dict(node_ip_address="127.0.0.1", num_cpus=1, object_store_memory=80_000_000)
-cluster = Cluster()  # gone with this process, however it ends
-cluster.add_node(**node, include_dashboard=False, include_log_monitor=False)
-second = cluster.add_node(**node)
-raylet = second.all_processes["raylet"][0].process.pid
-print("ready", cluster.gcs_address, raylet, flush=True)
-sys.stdin.readline()
-"""
-
-
-def processes():
-    """{pid: (parent, session, title)} of everything that runs."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                title = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if fields[0] != "Z":
-                    found[int(entry.name)] = (int(fields[1]), int(fields[3]), title)
-    return found
-
-
-def kill_all(chosen):
-    """SIGKILL the processes for which chosen(pid, parent, session) holds, until there are none."""
-    deadline = time.monotonic() + 20
-    while found := [pid for pid, (parent, session, _) in processes().items() if chosen(pid, parent, session)]:
-        assert time.monotonic() < deadline, f"{found} do not die"
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
-
-
-class TwoNodes:
-    """A cluster whose second node can be killed."""
-
-    def __init__(self, process, address, raylet):
-        self.process, self.address, self.raylet = process, address, int(raylet)
-
-    def actors(self):
-        """{pid: (whether it is of the second node, title)} of the processes that run chunks."""
-        found = processes().items()
-        return {pid: (parent == self.raylet, title) for pid, (parent, _, title) in found if "ChunkActor" in title}
-
-    def halt_first(self):
-        """Halt the first node's processes, so that the chunks are left to the second; returns them."""
-        first = [pid for pid, (second, _) in self.actors().items() if not second]
-        for pid in first:
-            os.kill(pid, signal.SIGSTOP)
-        return first
-
-    def second_works(self):
-        """Whether a process of the second node is running a chunk."""
-        return any(second and "ChunkActor.run" in title for second, title in self.actors().values())
-
-    def kill_second(self):
-        """Its raylet and workers together, as when a machine loses power."""
-        kill_all(lambda pid, parent, session: self.raylet in (pid, parent))
-
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short: sockets are made in it
-    log = tmp_path_factory.mktemp("cluster") / "log"
-    with open(log, "w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-c", CLUSTER],
-            env={**os.environ, **LOOPBACK, "RAY_TMPDIR": folder},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
-    try:
-        line = process.stdout.readline().split()
-        assert line[:1] == ["ready"], log.read_text()
-        yield TwoNodes(process, *line[1:])
-    finally:
-        kill_all(lambda pid, parent, session: session == process.pid)
-        process.communicate()
-        shutil.rmtree(folder, ignore_errors=True)
+    with two_nodes(tmp_path_factory.mktemp("cluster") / "log") as nodes:
+        yield nodes
 
 
-def suite_on(cluster, dataset, out, *words):
+def verb_on(cluster, *words):
     """The verb as typed, in a process of its own: Ray leaves threads and handlers in whoever connects."""
-    command = ["suite", *words, "--data", str(dataset.path), "--out", str(out), "--protocols", "paper", "--json"]
     return subprocess.Popen(
-        [sys.executable, "-c", "from saltwm.cli import main; main()", *command, "--ray", cluster.address],
+        [sys.executable, "-c", "from saltwm.cli import main; main()", *map(str, words), "--ray", cluster.address],
         env={**os.environ, **LOOPBACK},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def suite_on(cluster, dataset, out, *words):
+    return verb_on(cluster, "suite", *words, "--data", dataset.path, "--out", out, "--protocols", "paper", "--json")
 
 
 def records(results):
@@ -164,11 +86,38 @@ def test_a_checkpoint_travels_to_a_node_and_a_model_plans_there_as_here(cluster,
     assert records(tmp_path / "ray") == records(tmp_path / "local")
 
 
+def test_a_collection_has_the_same_bytes_on_a_cluster_and_grows_there(cluster, tmp_path):
+    options = {"image_size": 16, "frame_every": 5, "episodes_per_part": 3, "workers": 1}
+    Collect("two-room", tmp_path / "local", 8, **options).do()
+    Collect("two-room", tmp_path / "local", 11, **options).do()
+    words = ["--image-size", 16, "--frame-every", 5, "--episodes-per-part", 3, "--workers", 1, "--json"]
+    for episodes in (8, 11):
+        process = verb_on(cluster, "collect", "two-room", "--episodes", episodes, "--out", tmp_path / "ray", *words)
+        output, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        assert json.loads(output)["episodes"] == episodes
+    here, there = (durable.file_hashes(tmp_path / name) for name in ("local", "ray"))
+    assert len(here) > 20
+    assert {name: entry for name, entry in here.items() if name != ".lock"} == {
+        name: entry for name, entry in there.items() if name != ".lock"
+    }
+
+
+def test_an_evaluation_alone_runs_on_a_cluster_too(cluster, dataset, tmp_path):
+    words = ("--data", dataset.path, "--protocol", "paper", "--tasks", 6, "--pictures", 0, "--workers", 1)
+    process = verb_on(cluster, "evaluate", "random", *words, "--out", tmp_path / "ray")
+    Evaluate("random", dataset.path, protocol="paper", tasks=6, pictures=0, workers=1, out=tmp_path / "local").do()
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert len(records(tmp_path / "ray")) == 2
+    assert records(tmp_path / "ray") == records(tmp_path / "local")
+
+
 # --- without a cluster -----------------------------------------------------------------------------------------------
 
 
 def pool(address="127.0.0.1:1"):
-    return RayWorkers(address, 1, item_seconds=60.0)
+    return RayWorkers(address, 1, Chunks(), item_seconds=60.0)
 
 
 def test_without_ray_the_user_is_told_what_to_install(monkeypatch):
@@ -196,5 +145,30 @@ def test_a_node_with_other_software_is_refused_by_name():
 
 def test_an_error_on_a_node_comes_back_as_its_kind_and_its_line(monkeypatch):
     monkeypatch.setattr(os, "environ", dict(os.environ))  # an actor's process is its own
-    answer = ChunkActor().run({"method": "random"}, {}, 0)
+    answer = NodeActor().run("chunk", {"method": "random"}, {}, 0)
     assert answer == {"error": "DamagedError", "message": "the job: run is missing"}
+
+
+def test_a_study_hands_its_cluster_to_every_step_that_collects_or_evaluates(tmp_path):
+    study = Study("horizon", tmp_path / "data", out=tmp_path / "out", results=tmp_path / "results", ray="10.0.0.5:6379")
+    wanted = [step.words for step in steps(study) if step.words[0] in ("collect", "evaluate")]
+    assert wanted
+    assert all("--ray" in words and "10.0.0.5:6379" in words for words in wanted)
+    assert not any("--ray" in step.words for step in steps(replace(study, ray=None)))
+
+
+def test_a_part_made_elsewhere_has_the_bytes_of_one_made_here_and_leads_nowhere_else(dataset, tmp_path):
+    parts = Parts(tmp_path, dataset.recipe)
+    order, which = parts.order(2)
+    parts.receive(2, prepare_sent(order, tmp_path)(which))
+    assert durable.file_hashes(tmp_path / "part-00002") == durable.file_hashes(dataset.path / "part-00002")
+    with pytest.raises(DamagedError, match="which leads elsewhere"):
+        parts.receive(1, {"../../stolen": b"x"})
+    assert not (tmp_path.parent / "stolen").exists()
+    assert not (tmp_path / "part-00001").exists()
+
+
+def test_a_node_that_draws_otherwise_is_refused_by_name(dataset):
+    other = replace(dataset.recipe, world=replace(dataset.recipe.world, renderer="egl"))
+    with pytest.raises(MismatchError, match="renderer: expected 'egl', found 'numpy'"):
+        prepare_sent(to_plain(other), Path("unused"))
