@@ -11,6 +11,7 @@ Loading reads values into a structure that the code builds; no file can name cod
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -403,9 +404,10 @@ def blueprint(config: ModelConfig, world: WorldSpec, tensors: int, where: Path) 
     if layers > tensors:
         raise DamagedError(f"{where}: {tensors} tensors cannot be those of a model of {layers} layers")
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.filterwarnings("error", "Initializing zero-element tensors")  # no model has a size of zero
             return WorldModel(config, world).state_dict()
-    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+    except (ArithmeticError, RuntimeError, TypeError, ValueError, UserWarning) as error:
         raise DamagedError(f"{where}: no model of such sizes can be built: {str(error).splitlines()[0]}") from error
 
 

@@ -223,3 +223,18 @@ def test_a_reader_that_trusts_its_file_does_not_survive(files, tmp_path, monkeyp
     monkeypatch.setitem(KINDS, "run.json", ("run/run.json", mutate_json_file, trusting))
     with pytest.raises(AssertionError, match=r"run.json: mutation \d+ escaped"):
         try_mutations("run.json", QUICK, files, tmp_path)
+
+
+@pytest.mark.parametrize("place", ["run.model.latent_dim", "run.model.frameskip", "world.action_dim"])
+def test_a_checkpoint_of_no_size_is_refused_in_one_line(place, files, tmp_path):
+    folder = shutil.copytree(files, tmp_path / "files")
+    file = folder / STEP / "checkpoint.json"
+    value = json.loads(file.read_text())
+    *way, last = place.split(".")
+    inner = value
+    for name in way:
+        inner = inner[name]
+    inner[last] = 0
+    file.write_text(json.dumps(value))
+    with pytest.raises(SaltError):
+        load_rehashed(folder)
