@@ -43,7 +43,7 @@ SABOTAGES = [
              "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass", LINKS),
     Sabotage("N04", "anything called .tmp- is a leftover", "disk/durable.py",
              'glob(f"{TMP_PREFIX}*")):\n        if _MADE_HERE.fullmatch(entry.name):', 'glob(".tmp-*")):\n        if True:', LINKS),
-    Sabotage("N05", "temporary names can be guessed", "disk/durable.py", "secrets.token_hex(8)", 'f"{0:016x}"', f"{LINKS} -k guessed"),
+    Sabotage("N05", "temporary names can be guessed", "disk/durable.py", "secrets.token_hex(8)", "'0' * 16", f"{LINKS} -k guessed"),
     Sabotage("N06", "an import's source is known by name and size", "interop/hdf5.py",
              "            sha256=sha256,\n", "", "tests/data/test_hdf5.py -k same_name_and_size"),
     # --- budgets and the terminal
@@ -134,6 +134,17 @@ SABOTAGES = [
     Sabotage("S36", "median over failures too", "jobs/cell.py",
              "steps = [record.steps_to_success for record in records if record.steps_to_success is not None]",
              "steps = [record.steps_taken for record in records]", f"{CELL} -k median"),
+    # --- the prior, the closed loop and the explorer
+    Sabotage("N12", "another checkpoint's prior is accepted", "planning/prior_files.py",
+             '        ("checkpoint", model_sha256[:12], info.checkpoint_sha256[:12]),\n', "", "tests/jobs/test_prior_job.py"),
+    Sabotage("N13", "the horizon does not shrink", "planning/agent.py",
+             "return min(left[0], self.horizon_blocks)", "return self.horizon_blocks", "tests/planning/test_closed_loop.py"),
+    Sabotage("N14", "the explorer knows every token", "explore/server.py",
+             "return hmac.compare_digest(token.encode(), self.token.encode())", "return True", "tests/explore/test_guard.py -k token"),
+    Sabotage("N15", "the explorer answers to any Host", "explore/server.py",
+             'return "another Host"', "pass", "tests/explore/test_guard.py -k rebinding"),
+    Sabotage("N16", "the explorer follows a link outside", "explore/folders.py",
+             "if not real.is_relative_to(root.resolve()):", "if False:", "tests/explore/test_folders.py -k inside"),
     # --- other people's files
     Sabotage("S17", "pickles are loaded", "interop/weights/pt_child.py",
              "weights_only=True", "weights_only=False", "tests/promises/test_pt_files_are_read_apart.py"),
