@@ -33,7 +33,7 @@ def check_restarts(config: RunConfig, total_steps: int) -> None:
     steps = (0, *(config.train.restarts or ()), total_steps)
     if sorted(set(steps)) != list(steps):
         words = " ".join(map(str, steps[1:-1]))
-        raise UsageError(f"--restarts {words}: expected ascending steps between 0 and the end at {total_steps}")
+        raise UsageError(f"`restarts` {words}: expected ascending steps between 0 and the end at {total_steps}")
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def require_finite(step: int, values: dict[str, float]) -> None:
     sick = [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
     if sick:
         raise NonFiniteError(
-            f"step {step}: {', '.join(sick)}; the last checkpoint is intact; try a smaller --learning-rate"
+            f"step {step}: {', '.join(sick)}; the last checkpoint is intact; try a smaller `learning_rate`"
         )
 
 
@@ -141,7 +141,7 @@ def open_trackers(names: tuple[TrackerName, ...], run: Path, config: RunConfig) 
 
 
 def _tensorboard(run: Path, config: RunConfig, stack: contextlib.ExitStack) -> Tracker:
-    with needs("log", "--log tensorboard"):
+    with needs("log", "`log` tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
     writer = stack.enter_context(SummaryWriter(str(run / "tensorboard")))
 
@@ -153,7 +153,7 @@ def _tensorboard(run: Path, config: RunConfig, stack: contextlib.ExitStack) -> T
 
 
 def _wandb(run: Path, config: RunConfig, stack: contextlib.ExitStack) -> Tracker:
-    with needs("log", "--log wandb"):
+    with needs("log", "`log` wandb"):
         import wandb  # type: ignore[import-not-found]
     # One identity per directory, so that a resumed run goes on in the same place.
     identity = durable.sha256_json(str(run.resolve()))[:16]

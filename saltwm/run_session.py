@@ -137,7 +137,7 @@ class Session:
         sick = sickness({"step": self.done, **self.metrics})
         if sick and not self._has_warned:
             self._has_warned = True
-            option = "--weights of its terms" if self._config.objective.regulariser else "--lambda"
+            option = "weight of its terms" if self._config.objective.regulariser else "lambda"
             hint = f"A larger {option} or batch spreads them."
             console.print(f"warning: step {self.done}: {sick}. {hint}", soft_wrap=True)
 

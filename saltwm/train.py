@@ -222,31 +222,31 @@ def check_options(config: RunConfig) -> None:
     """UsageError for a value that no run can have."""
     model, objective, options = config.model, config.objective, config.train
     at_least_one = {
-        "--batch-size": options.batch_size,
-        "--steps": options.steps,
-        "--projections": objective.sigreg_projections,
-        "--starts": objective.starts,
-        "--rollout-steps": objective.rollout_steps,
-        "--latent-dim": model.latent_dim,
-        "--validate-every": options.validate_every,
-        "--save-every": options.save_every,
-        "--keep": options.keep,
+        "`batch_size`": options.batch_size,
+        "`steps`": options.steps,
+        "`projections`": objective.sigreg_projections,
+        "`starts`": objective.starts,
+        "`rollout_steps`": objective.rollout_steps,
+        "`latent_dim`": model.latent_dim,
+        "`validate_every`": options.validate_every,
+        "`save_every`": options.save_every,
+        "`keep`": options.keep,
         "validation_batches": options.validation_batches,
     }
-    not_negative = {"--modes": model.affine.modes, "--lambda": objective.sigreg_weight}
+    not_negative = {"`modes`": model.affine.modes, "`lambda`": objective.sigreg_weight}
     for limits, least in ((at_least_one, 1), (not_negative, 0)):
         for option, value in limits.items():
             at_least(option, value, least)
-    one_of("--precision", options.precision, get_args(PrecisionName))
-    for option, rate in (("--learning-rate", options.learning_rate), ("--epochs", options.epochs)):
+    one_of("`precision`", options.precision, get_args(PrecisionName))
+    for option, rate in (("`learning_rate`", options.learning_rate), ("`epochs`", options.epochs)):
         if not 0 < rate < math.inf:
             raise UsageError(f"{option} {rate}: must be more than 0 and finite")
     if model.affine.memory and objective.starts < 2:
-        raise UsageError("--memory: rollouts start from two frames, so that motion is seen; give --starts 2 or more")
+        raise UsageError("`memory`: rollouts start from two frames, so that motion is seen; give `starts` of 2 or more")
     if model.encoder.kind == "vit" and model.encoder.channels:
-        raise UsageError(f"--channels: the encoder of the preset {config.preset!r} has no convolutions; leave it out")
+        raise UsageError(f"`channels`: the encoder of the preset {config.preset!r} has no convolutions; leave it out")
     if min(model.encoder.channels, default=1) < 1:
-        raise UsageError(f"--channels {' '.join(map(str, model.encoder.channels))}: each must be at least 1")
+        raise UsageError(f"`channels` {' '.join(map(str, model.encoder.channels))}: each must be at least 1")
 
 
 def build_model(config: RunConfig, dataset: Dataset) -> WorldModel:
@@ -286,12 +286,12 @@ def count_steps(config: RunConfig, windows: int, processes: int = 1) -> int:
     if batch_size % processes:
         raise UsageError(f"a batch of {batch_size} windows cannot be shared evenly by {processes} processes")
     if windows < batch_size:
-        raise UsageError(f"{windows} training windows are fewer than one --batch-size of {batch_size}; collect more")
+        raise UsageError(f"{windows} training windows are fewer than one `batch_size` of {batch_size}; collect more")
     if config.train.steps is not None:
         return config.train.steps
     steps = int(config.train.epochs * (windows // batch_size))
     if steps < 1:
-        raise UsageError(f"--epochs {config.train.epochs}: less than one step; an epoch has {windows // batch_size}")
+        raise UsageError(f"`epochs` {config.train.epochs}: less than one step; an epoch has {windows // batch_size}")
     return steps
 
 

@@ -122,7 +122,7 @@ def test_a_run_is_not_shortened_nor_changed_by_prolonging_it(six, tiny, dataset)
         train(change(tiny, steps=4), dataset, six)
     with pytest.raises(MismatchError, match=r"run.train.learning_rate: expected 0.5, found 0.001"):
         train(change(tiny, steps=9, learning_rate=0.5), dataset, six)
-    with pytest.raises(UsageError, match=r"--restarts 9 3: expected ascending steps between 0 and the end at 12"):
+    with pytest.raises(UsageError, match=r"`restarts` 9 3: expected ascending steps between 0 and the end at 12"):
         train(change(tiny, steps=12, restarts=(9, 3)), dataset, six)
     assert {name: e for name, e in durable.file_hashes(six).items() if name != ".lock"} == {
         name: e for name, e in before.items() if name != ".lock"

@@ -295,7 +295,7 @@ def listening_addresses(pid):
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), 1e300])
 def test_a_time_that_nobody_can_wait_is_refused_before_anything_starts(tiny, dataset, tmp_path, seconds):
-    with pytest.raises(UsageError, match=r"--timeout .*: seconds above 0 are needed"):
+    with pytest.raises(UsageError, match=r"`timeout` .*: seconds above 0 are needed"):
         train(tiny, dataset, tmp_path / "run", Devices("cpu", timeout_seconds=seconds))
     assert not (tmp_path / "run").exists()
 

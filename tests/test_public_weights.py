@@ -195,7 +195,7 @@ def _assert_same_files(theirs, ours):
 
 
 def test_a_run_without_a_vit_is_not_exported_to_the_public_layout(run, tmp_path):
-    with pytest.raises(UsageError, match=r"'conv'.*--format onnx"):
+    with pytest.raises(UsageError, match=r"'conv'.*in the `format` onnx"):
         export_weights(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -330,13 +330,13 @@ def test_other_weights_never_take_the_place_of_an_import(data, models, tmp_path,
     write_public(tmp_path / "a", models["salt"].state_dict(), config_json("salt"))
     write_public(tmp_path / "b", PublicModel("salt", seed=1).state_dict(), config_json("salt"))
     import_weights(tmp_path / "a", "two-room", data, tmp_path / "run")
-    with pytest.raises(MismatchError, match=r"holds another import .weights_sha256"):
+    with pytest.raises(MismatchError, match=r"run: belongs to another job .weights_sha256"):
         import_weights(tmp_path / "b", "two-room", data, tmp_path / "run")
 
 
 def test_an_import_never_takes_the_place_of_a_training_run(data, models, run, tmp_path, no_child):
     write_public(tmp_path / "a", models["salt"].state_dict(), config_json("salt"))
-    with pytest.raises(MismatchError, match="holds a training run"):
+    with pytest.raises(UsageError, match="not empty"):
         import_weights(tmp_path / "a", "two-room", data, run)
 
 

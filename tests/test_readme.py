@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from saltwm.cli.printing import spell
-from saltwm.cli.story import Reproduce
+from saltwm.jobs.job import spell
+from saltwm.jobs.reproduce import Reproduce
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -20,5 +20,5 @@ def test_the_python_example_reaches_its_goal(monkeypatch):
 
 def test_the_demo_s_verbs_are_those_that_are_shown():
     demo = Reproduce("two-room", Path("work/demo"), "quick")
-    for verb in (*demo.verbs("two-room"), *demo.closing()):
+    for verb in (*demo.of("two-room"), *demo.closing()):
         assert spell(verb) in README

@@ -10,7 +10,6 @@ import torch
 from small_runs import run_info, write_run
 
 import saltwm
-from saltwm.cli.printing import spell
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import RunInfo
 from saltwm.disk.durable import read_config, write_config
@@ -18,6 +17,7 @@ from saltwm.disk.records import Cell, Evaluation, Rate
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, SaltError, UsageError
 from saltwm.interop.weights.public import export_weights
 from saltwm.jobs.card import card_text, measured, write_card
+from saltwm.jobs.job import spell
 from saltwm.jobs.presets import run_config
 from saltwm.jobs.ship import read_shipment, ship
 from saltwm.jobs.train import Train
@@ -97,7 +97,7 @@ def test_a_value_that_overflows_float16_is_refused_and_full_precision_takes_it(t
     name = next(name for name, tensor in weights.items() if tensor.ndim > 1)
     weights[name].view(-1)[0] = 1e5
     checkpoint.save(tmp_path / "run", info, weights, {}, keep=1)
-    with pytest.raises(NonFiniteError, match=rf"{name}: a value of 1e\+05 does not fit into float16; use --precision"):
+    with pytest.raises(NonFiniteError, match=rf"{name}: a value of 1e\+05 does not fit float16; use the `precision`"):
         ship(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     ship(tmp_path / "run", tmp_path / "out", "full")
@@ -173,7 +173,8 @@ def test_a_shipment_replaces_a_shipment_with_the_same_bytes_and_nothing_else(run
     ship(run, tmp_path / "out")
     assert durable.file_hashes(tmp_path / "out") == first
     (tmp_path / "mine").mkdir()
-    with pytest.raises(UsageError, match="exists and is not a shipped checkpoint"):
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(UsageError, match=r"mine: not empty \(it holds thesis.tex\)"):
         ship(run, tmp_path / "mine")
 
 

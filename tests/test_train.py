@@ -186,7 +186,7 @@ def test_a_value_that_no_run_can_have_is_refused_before_anything_is_written(data
 def test_a_precision_in_which_nothing_trains_is_refused_before_anything_is_written(
     tiny, dataset, tmp_path, capsys, precision
 ):
-    with pytest.raises(UsageError, match=rf"unknown --precision '{precision}'.*known: 32-true, 64-true, bf16-mixed"):
+    with pytest.raises(UsageError, match=rf"unknown `precision` '{precision}'.*known: 32-true, 64-true, bf16-mixed"):
         train(change(tiny, precision=precision), dataset, tmp_path / "run")
     with pytest.raises(SystemExit) as ended:
         main(["train", str(dataset.path), "--out", str(tmp_path / "run"), "--precision", precision])
@@ -223,9 +223,9 @@ def test_a_window_has_a_frame_more_for_every_start_more(tiny, dataset):
 def test_epochs_count_whole_batches(tiny):
     config = change(tiny, steps=None, epochs=2.5, batch_size=10)
     assert count_steps(config, 105) == 25
-    with pytest.raises(UsageError, match="fewer than one --batch-size of"):
+    with pytest.raises(UsageError, match="fewer than one `batch_size` of"):
         count_steps(config, 9)
-    with pytest.raises(UsageError, match=r"--epochs 0.05: less than one step; an epoch has 10"):
+    with pytest.raises(UsageError, match=r"`epochs` 0.05: less than one step; an epoch has 10"):
         count_steps(change(tiny, steps=None, epochs=0.05, batch_size=10), 105)
 
 
@@ -331,7 +331,7 @@ def test_a_tracker_that_is_not_installed_is_refused_before_training(tiny, datase
     for name in ("wandb", "tensorboard"):
         with pytest.raises(
             UsageError,
-            match=rf"--log {name} needs {name}, .*: pip install 'saltwm\[log\]'",
+            match=rf"`log` {name} needs {name}, .*: pip install 'saltwm\[log\]'",
         ):
             train(tiny, dataset, tmp_path / "run", trackers=(name,))
     assert not (tmp_path / "run" / "run.json").exists()

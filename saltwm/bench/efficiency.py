@@ -1,10 +1,11 @@
-"""Table 2: what both predictors cost (App. B.6), as one record: `saltwm bench efficiency`.
+"""Table 2: what both predictors cost (App. B.6), as one record.
 
 Parameters, a forward step and planning are those of the paper's sizes, which need no picture. Training is timed at the
 size that is trained here: on this machine a step of the paper's takes minutes. All jobs take turns, so a busy machine
 slows both models alike, and times are processor seconds of one thread.
 """
 
+import dataclasses
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from saltwm.disk.records import Efficiency, PlanningTime, PredictorCost
 from saltwm.envs import env_class
 from saltwm.ground.config import ObjectiveName
 from saltwm.jobs.collect import Collect
-from saltwm.jobs.presets import recipe, run_config
+from saltwm.jobs.recipes import recipe
 from saltwm.model.world_model import WorldModel
 
 MODELS = ("salt", "lewm")
@@ -59,13 +60,13 @@ def efficiency(*, horizons: tuple[int, ...] = HORIZONS, rounds: int = 3, trainin
         )
         for name, model in models.items()
     )
-    preset = recipe("cpu", "push-t")
+    config = recipe("cpu", "push-t").train.config()
     how = (
         f"Processor seconds of one thread. Parameters, a step for {BATCH} latents and CEM ({PAPER_CEM.candidates} "
         f"candidates, {PAPER_CEM.iterations} iterations, one task; SALT ran {ITERATIONS['salt']} and LeWM "
         f"{ITERATIONS['lewm']} of them, scaled) at the paper's sizes, planning as the unweighted mean over four "
         f"environments and H = {', '.join(map(str, horizons))}. Training at the `cpu` preset's sizes, "
-        f"{preset.batch_size} windows of 6 frames."
+        f"{config.train.batch_size} windows of 6 frames."
     )
     return Efficiency(how, rows)
 
@@ -86,13 +87,13 @@ def solve_seconds(models: dict[str, WorldModel], horizon: int, dim: int, rounds:
 
 def iterations_per_second(rounds: int) -> dict[tuple[str, ObjectiveName], float]:
     """Training steps per second for each model with each objective, on matched windows."""
-    plan = recipe("cpu", "push-t")
+    usual = recipe("cpu", "push-t").train
     with tempfile.TemporaryDirectory() as directory:
-        dataset = Collect("two-room", Path(directory) / "data", 60, frame_every=5, workers=1).run()
+        dataset = Collect("two-room", Path(directory) / "data", 60, frame_every=5, workers=1).do()
         steps = {}
         for model in MODELS:
             for objective in get_args(ObjectiveName):
-                config = run_config("cpu", model, objective)
-                steps[model, objective] = TrainingStep(plan.applied(config), dataset)
+                job = dataclasses.replace(usual, model=model, objective=objective)
+                steps[model, objective] = TrainingStep(job.config(), dataset)
         timings = take_turns_by_processor({f"{m} {o}": step.loop for (m, o), step in steps.items()}, rounds)
     return {(m, o): 1 / timings.fastest(f"{m} {o}") for m, o in steps}

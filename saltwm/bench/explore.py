@@ -1,4 +1,4 @@
-"""What the explorer costs on top of the bare computation: `saltwm bench explore`.
+"""What the explorer costs on top of the bare computation.
 
 A page asks through a socket, a server and a pipe; the worker says with each answer how long the bare computation took.
 Only the ratio of the two is judged: they are of the same process and the same moment.

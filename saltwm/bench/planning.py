@@ -1,4 +1,4 @@
-"""How fast planning is at the paper's sizes (App. B.6): `saltwm bench plan`.
+"""How fast planning is at the paper's sizes (App. B.6).
 
 Every figure that matters is a ratio of two jobs that took turns in one run, in processor seconds of one thread, as
 evaluation workers run. An iteration of CEM costs the same as the next one, so slow baselines run fewer of them
@@ -50,7 +50,7 @@ CONTRACTION_NOTE = "it does 1.25 times SALT's products, and SALT's solve is near
 
 
 def plan_figures(horizons: Sequence[int] = HORIZONS, rounds: int = 3, iterations: int = 30) -> list[Figure]:
-    """All figures of `saltwm bench plan`; `iterations` of SALT's CEM are run, 30 of which are the paper's."""
+    """All figures of planning; `iterations` of SALT's CEM are run, 30 of which are the paper's."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

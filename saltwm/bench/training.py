@@ -1,4 +1,4 @@
-"""What a training step costs and where its time goes: `saltwm bench train`.
+"""What a training step costs and where its time goes.
 
 Shares are of processor seconds of one thread, of jobs that take turns in one run: they hold on any machine, also on a
 busy one. What the loop costs is measured inside its own steps: forward and backward passes repeated outside of them

@@ -13,13 +13,12 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from saltwm.cli.bench import Bench
 from saltwm.cli.printing import say, say_error
-from saltwm.cli.story import Reproduce
 from saltwm.cli.telling import advice, perform
 from saltwm.ground.checks import one_of
 from saltwm.ground.errors import SaltError, Stopped, UsageError
 from saltwm.jobs.again import Again
+from saltwm.jobs.bench import Bench
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data
 from saltwm.jobs.doctor import Doctor
@@ -29,6 +28,7 @@ from saltwm.jobs.explore import Explore
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.pages import Anatomy, Report, Results
 from saltwm.jobs.prior import Prior
+from saltwm.jobs.reproduce import Reproduce
 from saltwm.jobs.score import Score
 from saltwm.jobs.shipping import Card, Demo, Ship
 from saltwm.jobs.study import Study

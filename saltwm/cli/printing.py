@@ -1,22 +1,10 @@
 """How verbs talk: results as aligned lines or JSON, the next command, errors as one line."""
 
-import json
 import sys
 import textwrap
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any
 
-import tyro
-
-from saltwm.jobs.job import command_line, spell
-
-__all__ = ["announce", "command_line", "next_command", "print_results", "readable", "say", "say_error", "show", "spell"]
-
-T = TypeVar("T")
-Maybe = Annotated[T | None, tyro.conf.arg(help_behavior_hint="")]
-"""An option that may be left out; what happens then is in its help, which says nothing of None."""
-Switch = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
-"""What is on unless --no-... is given; the help is that of the option, so it says what is left out."""
 RESULTS = Path("work/results")
 """Where a printed next command puts records: `results` holds those of the shipped models and takes no others."""
 
@@ -24,7 +12,7 @@ RESULTS = Path("work/results")
 def say(message: Any) -> None:
     """Print to standard output with rich; text as it is, so that what is copied is what was meant.
 
-    Brackets and colons are no markup, and a long line is left to the terminal: it puts no line break into it.
+    Markup is off and long lines are not wrapped, so output can be copied verbatim.
     """
     from rich.console import Group
     from rich.text import Text
@@ -58,24 +46,15 @@ def announce(command: str) -> None:
     say(Text(f"\n$ {command}", style="bold"))
 
 
-def show(as_json: bool, result: dict[str, Any], next_is: str | None = None) -> None:
-    """A result as aligned lines with the next command, or as JSON alone."""
-    if as_json:
-        print(json.dumps(result))
-        return
-    say(_aligned({key.replace("_", " "): readable(value) for key, value in result.items()}))
-    if next_is:
-        next_command(next_is)
-
-
-def _aligned(result: dict[str, str]) -> str:
+def aligned(result: dict[str, Any]) -> str:
     """A line per entry, longer ones folded between words: a path or a hash stays whole, so that it can be copied."""
     from rich.console import Console
 
-    margin = max(map(len, result)) + 2
+    words = {key.replace("_", " "): readable(value) for key, value in result.items()}
+    margin = max(map(len, words)) + 2
     width = max(20, Console().width - margin)
     lines = []
-    for key, value in result.items():
+    for key, value in words.items():
         folded = [
             part
             for line in value.splitlines() or [""]
@@ -107,8 +86,3 @@ def results_table(results: Path) -> Any:
 
     cells = read_cells(results)
     return success_table(cells, comparisons(cells), read_plan(results))
-
-
-def print_results(results: Path) -> None:
-    """Print them."""
-    say(results_table(results))

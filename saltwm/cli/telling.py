@@ -3,24 +3,27 @@
 import dataclasses
 import functools
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saltwm.cli.printing import RESULTS, announce, next_command, readable, results_table, say, show
+from saltwm.cli.printing import RESULTS, aligned, announce, next_command, readable, results_table, say
 from saltwm.ground.config import ProtocolName
 from saltwm.ground.errors import SaltError
 from saltwm.ground.strict_json import to_plain
-from saltwm.jobs.again import Again
+from saltwm.jobs.again import AGAIN, Again
+from saltwm.jobs.bench import Bench, Measured, plain
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data, DataExport, DataImport, DataPreview, DataStats, DataVerify
 from saltwm.jobs.doctor import Doctor, Finding
 from saltwm.jobs.environment import Env, EnvCheck, EnvList
 from saltwm.jobs.evaluate import Evaluate, Play, Played
-from saltwm.jobs.job import Job, command_line, spell
+from saltwm.jobs.job import Composite, Job, command_line, flag, spell
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.pages import Anatomy, Dissected, Report, Results
 from saltwm.jobs.prior import Prior
+from saltwm.jobs.reproduce import Reproduce
 from saltwm.jobs.score import Score
 from saltwm.jobs.shipping import Card, Demo, Shelf, Ship, Shipped, Shown
 from saltwm.jobs.study import Study
@@ -29,8 +32,9 @@ from saltwm.jobs.train import Info, Train
 from saltwm.jobs.weights import Export, ImportWeights
 
 if TYPE_CHECKING:
+    from saltwm.bench.timing import Figure
     from saltwm.disk.dataset import Dataset
-    from saltwm.disk.records import Evaluation
+    from saltwm.disk.records import Efficiency, Evaluation
     from saltwm.envs.check import Checked
     from saltwm.interop.weights.public import Imported
     from saltwm.jobs.decode import Decoded
@@ -57,10 +61,13 @@ def perform(job: Any) -> None:
     """Do a job and print what came of it."""
     if isinstance(job, Data | Env):
         perform(job.job)
-    elif isinstance(job, Again):
-        announce(spell(job.job()))
-        perform(job.job())
-    else:
+        return
+    if isinstance(job, Composite):
+        for one in job.jobs():
+            announce(spell(one))
+            with job.around(one):
+                perform(one)
+    if not isinstance(job, Again):
         _print(tell(job, job.do()), getattr(job, "json", False))
 
 
@@ -70,11 +77,11 @@ def _print(result: Told | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.told if result.plain is None else result.plain))
     elif isinstance(result.told, dict):
-        show(False, result.told, result.next_is)
+        say(aligned(result.told))
     else:
         say(result.told)
-        if result.next_is:
-            next_command(result.next_is)
+    if result.next_is and not as_json:
+        next_command(result.next_is)
 
 
 REMEDIES = {
@@ -87,15 +94,26 @@ REMEDIES = {
     "own name": "or give this one a name of its own with --method NAME",
     "name your environment": "make a class of your own known with: saltwm --env my_module:MyEnv VERB ...",
     "finish": "finish it with: saltwm again {path}",
+    "evaluate": "make some with: saltwm evaluate RUN --data DATA --out {path}",
+    "reproduce": "make one with: saltwm reproduce two-room --preset quick --out work/demo",
+    "learn a prior": "make one with: saltwm prior {path} --data TRAINING_DATASET",
+    "examine": "see: saltwm doctor",
 }
 """Remedy of an error -> the command."""
 
 
 def advice(error: SaltError) -> str:
-    """The error's message, with the command that helps where there is one."""
+    """The error's message with options as flags, and with the command that helps where there is one."""
+    words = re.sub(r"`([a-z]\w*)`", lambda name: flag(name[1]) if name[1] in _options() else name[0], str(error))
     if error.remedy is None:
-        return str(error)
-    return f"{error}; {REMEDIES[error.remedy].format(path=command_line(error.path))}"
+        return words
+    return f"{words}; {REMEDIES[error.remedy].format(path=command_line(error.path or 'RUN'))}"
+
+
+def _options(kind: type[Job] = Job) -> set[str]:
+    """The names of all options of all jobs."""
+    own = {field.name.rstrip("_") for field in dataclasses.fields(kind)}
+    return own.union(*map(_options, kind.__subclasses__()))
 
 
 @functools.singledispatch
@@ -369,9 +387,6 @@ def _examined(job: Doctor, findings: list[Finding]) -> Told:
 
 # --- models for others -----------------------------------------------------------------------------------------------
 
-AGAIN = Path("work/again")
-"""Never the folder of the shipped records: there a finished evaluation is not done again."""
-
 
 @tell.register(Ship)
 def _shipped(job: Ship, made: Shipped) -> Told:
@@ -445,6 +460,41 @@ def _in_words(shown: "Demonstrated") -> dict[str, Any]:
         "strip": shown.strip,
         "seconds": round(shown.seconds, 1),
     }
+
+
+@tell.register(Reproduce)
+def _reproduced(job: Reproduce, nothing: None) -> Told:
+    return Told(results_table(job.results), f"open {job.out / 'report' / 'index.html'} in a browser")
+
+
+# --- speed -----------------------------------------------------------------------------------------------------------
+
+
+@tell.register(Bench)
+def _benchmarked(job: Bench, found: "Measured | Efficiency") -> Told:
+    from rich.console import Group
+
+    if isinstance(found, Measured):
+        tables = [_figures(figures) for figures in found.figures.values()]
+        written = [f"written: {', '.join(map(str, found.files))}"] if found.files else []
+        return Told(Group(*tables, *written), plain=plain(found.figures))
+    record = to_plain(found)
+    rows = [aligned({k: v for k, v in row.items() if k != "planning"}) for row in record["predictors"]]
+    ending = found.how if job.out is None else f"written: {job.out / 'efficiency.json'}"
+    return Told(Group(*rows, ending), plain=record)
+
+
+def _figures(figures: "list[Figure]") -> Any:
+    from rich.table import Table
+
+    table = Table("what", "measured", "wanted", "", "note", box=None, header_style="bold")
+    table.columns[1].justify = "right"
+    for figure in figures:
+        wanted = [f">= {figure.at_least:g}"] if figure.at_least is not None else []
+        wanted += [f"<= {figure.at_most:g}"] if figure.at_most is not None else []
+        verdict = {None: "", True: "met", False: "MISSED"}[figure.met]
+        table.add_row(figure.what, f"{figure.value:.3g} {figure.unit}", " ".join(wanted), verdict, figure.note)
+    return table
 
 
 # --- studies ---------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def require_trainable(dataset: Dataset) -> None:
     if dataset.recipe.is_held_out:
         raise UsageError(
             f"{dataset.path}: held out, its episodes are for evaluation alone; train on a dataset that was "
-            "collected without --held-out"
+            "collected without `held_out`"
         )
 
 
@@ -70,7 +70,7 @@ def require_some(episodes: Ids | None, protocol: str) -> Ids:
     if episodes is None or len(episodes) == 0:
         raise UsageError(
             f"protocol {protocol!r} wants episodes that training did not see, and there are none; collect some "
-            "(saltwm collect with --held-out), or evaluate with --protocol paper"
+            "with `held_out`, or evaluate under the protocol paper"
         )
     return episodes
 

@@ -47,7 +47,7 @@ class Windows:
         if frameskip % dataset.frame_every:
             raise UsageError(
                 f"{dataset.path}: holds every {dataset.frame_every}th frame, so the frameskip must be a multiple of "
-                f"{dataset.frame_every}, found {frameskip}; collect it again with another --frame-every"
+                f"{dataset.frame_every}, found {frameskip}; collect it again with another `frame_every`"
             )
         split_rules.require_trainable(dataset)
         if not 0.0 <= validation_fraction < 1.0:
@@ -75,7 +75,7 @@ class Windows:
             raise UsageError(
                 f"{dataset.path}: no training window: {frames} frames {frameskip} steps apart need episodes of "
                 f"{span} steps, the longest has {dataset.lengths.max()}; "
-                "train with fewer --starts, or collect longer ones"
+                "train with fewer `starts`, or collect longer ones"
             )
 
     def __len__(self) -> int:

@@ -52,7 +52,7 @@ class CrossAttention(nn.Module):
         super().__init__()
         if image_size % patch_size:
             raise UsageError(
-                f"decoder: {image_size} px frames cannot be drawn in patches of {patch_size} px; use --decoder small"
+                f"decoder: {image_size} px frames cannot be drawn in patches of {patch_size} px; use the decoder small"
             )
         self.patch_size, self.grid = patch_size, image_size // patch_size
         self.queries = nn.Parameter(0.02 * torch.randn(1, self.grid**2, width))
@@ -167,7 +167,7 @@ def fitting(
         pixels = encoder.normalise(torch.from_numpy(frames[chosen])).to(device)
         loss = F.mse_loss(decoder(latents[chosen].to(device)), pixels)
         if not torch.isfinite(loss):
-            raise NonFiniteError(f"decoder: the loss is {loss.item()} at step {step}; try another --seed")
+            raise NonFiniteError(f"decoder: the loss is {loss.item()} at step {step}; try another `seed`")
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

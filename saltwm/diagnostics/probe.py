@@ -61,7 +61,7 @@ def fit_and_test_episodes(dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[
     if not len(unseen):
         raise UsageError(
             f"{dataset.path}: of {len(dataset.lengths)} episode(s) none is held out to measure on besides those that "
-            "probes are fitted on; collect more, or at least 2 apart with: saltwm collect --held-out"
+            "probes are fitted on; collect more, or at least 2 apart with `held_out`"
         )
     return seen, unseen
 

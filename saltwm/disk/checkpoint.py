@@ -143,7 +143,7 @@ def _require_same_origin(path: Path, info: RunInfo, found: RunInfo) -> None:
         there, here = (f"checkpoint {sha[:12]}" if sha else "fresh weights" for sha in (started, wanted))
         named = f" ({info.origin})" if info.origin else ""
         raise MismatchError(
-            f"{path}: started from {there}, found {here}{named}; repeat its --from, or use a new folder"
+            f"{path}: started from {there}, found {here}{named}; repeat its `from`, or use a new folder"
         )
 
 
@@ -205,7 +205,7 @@ def halved(weights: "dict[str, Tensor]") -> "dict[str, Tensor]":
     for name, tensor in halves.items():
         if not tensor.isfinite().all():
             largest = float(weights[name].abs().max())
-            raise NonFiniteError(f"{name}: a value of {largest:.3g} does not fit into float16; use --precision full")
+            raise NonFiniteError(f"{name}: a value of {largest:.3g} does not fit float16; use the `precision` full")
     return halves
 
 
@@ -371,7 +371,7 @@ def find_checkpoint(path: Path, say: Callable[[str], None] = _say_aside) -> Path
     read_run(path)
     found = newest_readable(path, say)
     if found is None:
-        raise UsageError(f"{path}: no checkpoint yet; go on training with the same `saltwm train` command")
+        raise UsageError(f"{path}: no checkpoint yet", remedy="finish", path=path)
     return found
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from saltwm.disk import durable
-from saltwm.ground.errors import MismatchError
+from saltwm.disk.layout import LOCK_FILE
+from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.identity import differences, filed, identity
 
 
@@ -17,13 +18,28 @@ def claim(file: Path, record: Any, read: Callable[[Path], Any], remedy: str | No
 
 
 def require_own(file: Path, record: Any, read: Callable[[Path], Any], remedy: str | None = None) -> None:
-    """MismatchError that names each differing field if `file` holds the record of another job; paths decide nothing."""
-    if not file.exists():
-        return
-    different = differences(identity(record), identity(read(file)))
-    if different:
+    """MismatchError if `file` holds the record of another job; paths decide nothing."""
+    if file.exists():
+        require_same(file.parent, identity(record), identity(read(file)), remedy)
+
+
+def is_own(file: Path, record: Any, read: Callable[[Path], Any]) -> bool:
+    """Whether `file` holds this very record."""
+    return file.is_file() and not differences(identity(record), identity(read(file)))
+
+
+def require_same(folder: Path, expected: Any, found: Any, remedy: str | None = None) -> None:
+    """MismatchError that names each field in which the identity found in `folder` is not the expected one."""
+    if different := differences(expected, found):
         raise MismatchError(
-            f"{file.parent}: belongs to another job ({'; '.join(different)}); "
-            "repeat its options, or choose another folder",
+            f"{folder}: belongs to another job ({'; '.join(different)}); repeat its options, or choose another folder",
             remedy=remedy,
         )
+
+
+def require_unused(folder: Path, own: str | None = None) -> None:
+    """UsageError if the folder holds anything, but not the file `own` that a job of this kind leaves."""
+    durable.check_folder(folder)
+    strangers = sorted(e.name for e in folder.iterdir() if e.name != LOCK_FILE) if folder.exists() else []
+    if strangers and own not in strangers:
+        raise UsageError(f"{folder}: not empty (it holds {strangers[0]}); choose another folder")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from saltwm.disk import durable, layout
 from saltwm.disk.arrays import create_array, read_table, write_table
-from saltwm.disk.claim import claim
+from saltwm.disk.claim import claim, require_unused
 from saltwm.disk.dataset import OldRoot, hash_of, read_root
 from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Episode, Recipe, part_path
@@ -33,9 +33,7 @@ def start(path: Path, recipe: Recipe) -> Recipe:
     dataset grew.
     """
     file = path / layout.RECIPE_FILE
-    strangers = sorted(entry.name for entry in path.iterdir() if entry.name != layout.LOCK_FILE)
-    if strangers and not file.exists():
-        raise UsageError(f"{path}: not empty (it holds {strangers[0]}); choose another directory")
+    require_unused(path, file.name)
     found = read_config(Recipe, file) if file.exists() else recipe
     if identity(replace(found, episodes=recipe.episodes, stages=None)) == identity(recipe):
         if found.episodes == recipe.episodes:
@@ -52,8 +50,8 @@ def start(path: Path, recipe: Recipe) -> Recipe:
 def _cannot_become(path: Path, found: Recipe, episodes: int) -> MismatchError:
     if episodes < found.episodes and is_finished(path, found):
         return MismatchError(f"{path}: has {found.episodes} episodes and cannot have {episodes}: a dataset only grows")
-    wanted = f"finish it with --episodes {found.episodes} first, then it can grow"
-    return MismatchError(f"{path}: is on its way to {found.episodes} episodes, found --episodes {episodes}; {wanted}")
+    wanted = f"finish it with `episodes` {found.episodes} first, then it can grow"
+    return MismatchError(f"{path}: is on its way to {found.episodes} episodes, found `episodes` {episodes}; {wanted}")
 
 
 def is_finished(path: Path, recipe: Recipe) -> bool:

@@ -519,7 +519,7 @@ def read_plan(results: Path) -> tuple[PlannedCell, ...]:
 
 
 def read_stages(results: Path) -> tuple[Stage, ...]:
-    """How long each step of `saltwm reproduce` took, in the order in which they were begun."""
+    """How long each step of a reproduction took, in the order in which they were begun."""
     return _read_list(Stage, Path(results) / "stages.json")
 
 

@@ -70,7 +70,7 @@ def pair_up(results: Path, a: str, b: str) -> list[PairedAnatomy]:
     """
     cells = read_cells(results)
     if not cells:
-        raise UsageError(f"{results}: no evaluations; make some with: saltwm evaluate RUN --data DATA --out {results}")
+        raise UsageError(f"{results}: no evaluations", remedy="evaluate", path=results)
     if a == b:
         raise UsageError(f"{a} against itself: name two methods, or two evaluations, in {results}")
     side_a, side_b = (by_contest(_named(cells, name, results)) for name in (a, b))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from saltwm.data.split import require_some
 from saltwm.disk import durable
+from saltwm.disk.claim import require_same
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.records import Task, TaskSet, read_tasks
 from saltwm.envs import env_class, make_env
@@ -169,11 +170,9 @@ def _task(
 
 
 def write_tasks(path: Path, tasks: TaskSet) -> None:
-    """Freeze a task set; an existing file must hold the same set."""
-    if path.exists() and read_tasks(path).sha256 != tasks.sha256:
-        raise MismatchError(
-            f"{path} holds another task set; results on different sets cannot be compared: use another --out"
-        )
+    """Freeze a task set; a file that is there must hold the same set, for its results to be compared."""
+    if path.exists():
+        require_same(path, {"tasks": tasks.sha256}, {"tasks": read_tasks(path).sha256})
     durable.write_json(path, {"sha256": tasks.sha256, **to_plain(tasks)})
 
 

@@ -127,7 +127,7 @@ def advance(desk: Desk, ask: Advance) -> Answer:
 
 
 def command(desk: Desk, ask: Command) -> Answer:
-    """The `saltwm play` that acts from this start to this goal as the page does: the same plans, the same steps."""
+    """The command that acts from this start to this goal as the page does: the same plans, the same steps."""
     env = desk.env_of(ask.model)
     one_of("planner", ask.planner, planners_for(desk, ask.model))
     job = Play(

@@ -189,7 +189,7 @@ def _told(cell: Cell, task: int) -> Answer:
 
 
 def _command(desk: Desk, root: Path, cell: Cell, model: str | None, task: int) -> str | None:
-    """The `saltwm play` that acts on this task with the settings of the evaluation; None if its job cannot be read."""
+    """The command that acts on this task with the settings of the evaluation; None if its job cannot be read."""
     try:
         file = inside(root, f"evaluations/{cell.name}/job.json")
         job = Evaluate.found_in(file.parent)

@@ -41,8 +41,7 @@ def find_places(given: Iterable[Path]) -> list[Place]:
         here = dict(_recognised(path))
         if not here:
             raise UsageError(
-                f"{path}: neither a checkpoint, a results folder nor a dataset, and none is in it; "
-                "make one with: saltwm reproduce two-room --preset quick --out work/demo"
+                f"{path}: neither a checkpoint, a results folder nor a dataset, and none is in it", remedy="reproduce"
             )
         found |= here
     if len(found) > MOST_PLACES:

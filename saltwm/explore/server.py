@@ -220,7 +220,7 @@ class Guard:
         elif _from_another_site(headers):
             return "another site"
         if not self.explorer.knows(scope["path"].split("/", 2)[1]):
-            return "no token; open the address that saltwm explore printed"
+            return "no token; open the address that the server printed"
         return None
 
     def _with_rules(self, send: Send) -> Send:

@@ -9,6 +9,7 @@ from pathlib import Path
 class SaltError(Exception):
     """An error that a user can act on; the command line prints its message without a traceback.
 
+    A message names an option by its field in backquotes, such as `frame_every`; the command line shows it as a flag.
     `remedy` says in a word what would help, such as `finish` or `make a dataset`, at `path`: the command line has the
     command for it.
     """

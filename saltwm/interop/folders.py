@@ -55,7 +55,7 @@ class Folder:
 def open_folder(path: Path, camera: str | None = None) -> Folder:
     """The takes of a folder; UsageError if there are none, DamagedError if one has no CSV."""
     if camera is not None:
-        raise UsageError(f"{path}: a folder of videos has one camera; leave --camera out")
+        raise UsageError(f"{path}: a folder of videos has one camera; leave `camera` out")
     takes = sorted(
         entry
         for entry in path.iterdir()

@@ -5,6 +5,7 @@ nowhere and is NaN. An episode of n rows becomes n frames, n states and n-1 acti
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from PIL import Image
 
 from saltwm.disk import dataset_writer as parts
 from saltwm.disk import durable, layout
+from saltwm.disk.claim import require_same
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.layout import Episode, Imported, Recipe
 from saltwm.envs import env_class
@@ -26,6 +28,7 @@ from saltwm.ground.checks import at_least
 from saltwm.ground.config import WorldSpec
 from saltwm.ground.errors import DamagedError, DiskError, MismatchError, Stopped, UsageError
 from saltwm.ground.progress import progress
+from saltwm.ground.strict_json import to_plain
 from saltwm.interop.archives import unpacked
 from saltwm.interop.recordings import nothing_half_written
 from saltwm.processes.stopping import stop_signal
@@ -110,18 +113,17 @@ def _same_import(
     dataset: Dataset, file: Path, sha256: str, env: str, image_size: int | None, episodes: int | None
 ) -> Dataset:
     """A finished import, if it is the one asked for."""
-    found, recipe = dataset.recipe.source, dataset.recipe
-    if not isinstance(found, Imported):
-        raise MismatchError(f"{dataset.path}: was collected, not imported; use another directory")
-    known = (found.file, found.bytes, found.sha256)
-    there = (*known, recipe.world.environment, recipe.world.image_size, recipe.episodes)
+    recipe = dataset.recipe
+    found = recipe.source
+    require_same(dataset.path, {"source": Imported.kind}, {"source": found.kind})
+    assert isinstance(found, Imported)
+    world = dataclasses.replace(
+        recipe.world, environment=env, image_size=recipe.world.image_size if image_size is None else image_size
+    )
     # A dataset that does not know its file's hash is compared without it.
-    same = (file.name, file.stat().st_size, found.sha256 and sha256)
-    here = (*same, env, image_size or recipe.world.image_size, episodes or recipe.episodes)
-    if there != here:
-        names = ("file", "bytes", "sha256", "environment", "image_size", "episodes")
-        differing = [f"{n}: {t!r} there, {h!r} here" for n, t, h in zip(names, there, here, strict=True) if t != h]
-        raise MismatchError(f"{dataset.path}: holds another import ({'; '.join(differing)}); use another directory")
+    source = dataclasses.replace(found, file=file.name, bytes=file.stat().st_size, sha256=found.sha256 and sha256)
+    asked = dataclasses.replace(recipe, world=world, source=source, episodes=episodes or recipe.episodes)
+    require_same(dataset.path, to_plain(asked), to_plain(recipe))
     return dataset
 
 
@@ -356,7 +358,7 @@ def export_hdf5(dataset: Dataset, file: Path | str, chunk_rows: int = BLOCK_ROWS
     if dataset.frame_every != 1:
         raise UsageError(
             f"{dataset.path}: holds every {dataset.frame_every}th frame; the format needs one per step: "
-            "collect with --frame-every 1"
+            "collect with a `frame_every` of 1"
         )
     at_least("chunk_rows", chunk_rows)
     fields = {field.name: slice(field.start, field.stop) for field in env_class(env).state_fields}

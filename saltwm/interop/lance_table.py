@@ -76,7 +76,7 @@ def open_lance(path: Path, camera: str | None = None) -> LanceTable:
         raise DamagedError(f"{place}: has no column {lacking[0]!r}; it has {', '.join(names)}")
     cameras = [name for name in names if name == "pixels" or name.startswith("pixels_")]
     if camera is None and len(cameras) != 1:
-        raise UsageError(f"{place}: has {len(cameras)} cameras ({', '.join(cameras)}); name one with --camera")
+        raise UsageError(f"{place}: has {len(cameras)} cameras ({', '.join(cameras)}); name one with `camera`")
     chosen = cameras[0] if camera is None else camera
     if chosen not in names:
         raise UsageError(f"{place}: no camera {chosen!r}; it has {', '.join(cameras) or 'none'}")

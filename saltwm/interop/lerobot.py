@@ -112,7 +112,7 @@ def open_lerobot(path: Path, camera: str | None = None) -> LeRobot:
     if "action" not in features:
         raise DamagedError(f"{file}: features: has no action; it has {', '.join(features)}")
     if camera is None and len(cameras) != 1:
-        raise UsageError(f"{path}: has {len(cameras)} cameras ({', '.join(cameras)}); name one with --camera")
+        raise UsageError(f"{path}: has {len(cameras)} cameras ({', '.join(cameras)}); name one with `camera`")
     chosen = cameras[0] if camera is None else camera
     if chosen not in cameras:
         raise UsageError(f"{path}: no camera {chosen!r}; it has {', '.join(cameras) or 'none'}")

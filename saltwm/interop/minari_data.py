@@ -67,7 +67,7 @@ def open_minari(path: Path, camera: str | None = None) -> MinariData:
     if camera is None and len(cameras) != 1:
         named = ", ".join(cameras) or "no observation is a picture, uint8 [H, W, 3]"
         raise UsageError(
-            f"{path}: has {len(cameras)} cameras ({named})" + ("; name one with --camera" if cameras else "")
+            f"{path}: has {len(cameras)} cameras ({named})" + ("; name one with `camera`" if cameras else "")
         )
     chosen = cameras[0] if camera is None else camera
     if chosen not in cameras:

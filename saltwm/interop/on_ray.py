@@ -189,7 +189,7 @@ class RayWorkers:
 
 def _import_ray() -> ModuleType:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read at import; nothing is told to anybody
-    with needs("ray", "--ray"):
+    with needs("ray", "`ray`"):
         import ray
     return ray
 
@@ -202,7 +202,7 @@ def _connect(ray: ModuleType, address: str) -> None:
         with _sigterm_unchanged():
             ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UsageError(f"--ray {address}: cannot join that cluster: {error}") from error
+        raise UsageError(f"Ray at {address}: cannot join that cluster: {error}") from error
 
 
 @contextlib.contextmanager
@@ -220,12 +220,12 @@ def _require_listener(address: str) -> None:
     """UsageError unless something listens at HOST:PORT: Ray itself would try for a minute and end the process."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise UsageError(f"--ray {address!r}: expected HOST:PORT of the cluster's head node, such as 10.0.0.5:6379")
+        raise UsageError(f"Ray at {address!r}: expected HOST:PORT of the cluster's head node, such as 10.0.0.5:6379")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise UsageError(
-            f"--ray {address}: nobody answers there ({error}); start a cluster with: ray start --head"
+            f"Ray at {address}: nobody answers there ({error}); start a cluster with: ray start --head"
         ) from error
 
 

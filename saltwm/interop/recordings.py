@@ -15,6 +15,7 @@ import numpy as np
 
 from saltwm.disk import dataset_writer as parts
 from saltwm.disk import durable, layout
+from saltwm.disk.claim import require_unused
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.layout import Episode, Recipe, Recorded
 from saltwm.envs.base import StateField, spell_fields
@@ -67,9 +68,7 @@ def write_dataset(
         at_least(what, value)
     writer = _Writer(path, name, fields, image_size, fit, frame_every)
     with nothing_half_written(path), durable.only_writer(path, "write_dataset"):
-        strangers = sorted(entry.name for entry in path.iterdir() if entry.name != layout.LOCK_FILE)
-        if strangers:
-            raise UsageError(f"{path}: not empty (it holds {strangers[0]}); choose another directory")
+        require_unused(path)
         with progress(f"write {name}", total or 0) as advance:
             for episode in episodes:
                 writer.add(episode if isinstance(episode, Recording) else _from_mapping(episode))

@@ -1,7 +1,7 @@
 """Run a job once more from the file that it left in its folder."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,27 +9,50 @@ from typing import Any
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.data import maker
 from saltwm.jobs.evaluate import Evaluate
-from saltwm.jobs.job import Aside, Job, Maybe, Positional
+from saltwm.jobs.job import Aside, Composite, Job, Maybe, Positional, spell
+from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.train import Train
 
-READERS: tuple[Callable[[Path], Any], ...] = (maker, Train.found_in, Evaluate.found_in)
+AGAIN = Path("work/again")
+"""Where printed commands repeat recorded jobs: where they were, a finished evaluation is not done again."""
+READERS: tuple[Callable[[Path], Any], ...] = (
+    maker,
+    Train.found_in,
+    Evaluate.found_in,
+    Diagnose.found_in,
+    Decode.found_in,
+)
 """Each reads the job of one kind of folder; None where it is not of that kind."""
 
 
 @dataclass(frozen=True)
-class Again(Job):
-    """Run a job once more from the file in its folder: one that was stopped goes on, a finished one is repeated."""
+class Again(Composite):
+    """Run a job once more from the file in its folder: one that was stopped goes on, a finished one is repeated.
+
+    Where several jobs filled the folder, such as diagnose and decode, all of them are run.
+    """
 
     VERB = "again"
 
-    folder: Positional[Path]
-    """Folder that the job filled: a dataset, a run, an evaluation, ..."""
+    folders: Positional[tuple[Path, ...]]
+    """Folders that jobs filled: datasets, runs, evaluations, diagnoses, ..."""
     out: Aside[Maybe[Path]] = None
-    """Where to repeat it; by default where it was, which finishes what was stopped."""
+    """Where to repeat them; by default where they were, which finishes what was stopped."""
 
-    def job(self) -> Job:
-        """The job of the folder."""
-        found: Job | None = next(filter(None, (read(self.folder) for read in READERS)), None)
-        if found is None:
-            raise UsageError(f"{self.folder}: no file of a job is there, so there is nothing to repeat")
-        return found if self.out is None else dataclasses.replace(found, out=self.out)  # type: ignore[call-arg]
+    def jobs(self) -> list[Job]:
+        """The jobs of the folders."""
+        found = [job for folder in self.folders for job in jobs_of(folder)]
+        return found if self.out is None else [dataclasses.replace(job, out=self.out) for job in found]
+
+
+def jobs_of(folder: Path) -> list[Any]:
+    """The jobs whose files are in the folder; UsageError if there is none."""
+    found = [job for job in (read(folder) for read in READERS) if job is not None]
+    if not found:
+        raise UsageError(f"{folder}: no file of a job is there, so there is nothing to repeat")
+    return found
+
+
+def spell_again(folders: Sequence[Path]) -> str:
+    """The command that repeats the jobs of these folders in a folder apart."""
+    return spell(Again(tuple(folders), AGAIN))

@@ -13,7 +13,7 @@ from saltwm.evaluation.statistics import method_key, over_seeds, wilson
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.ship import Shipment, read_shipment
 from saltwm.model.traits import traits_of
-from saltwm.report.commands import HOW_TO_COMPARE
+from saltwm.report.findings import HOW_TO_COMPARE
 from saltwm.report.tables import PLANNER_NAMES, environment_name
 
 CARD_FILE = "README.md"

@@ -24,7 +24,8 @@ from saltwm.envs.base import Frame
 from saltwm.ground.checks import at_least, check, one_of
 from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import stream
-from saltwm.jobs.diagnose import Stretches, read_stretches, records_folder, warn_if_seen
+from saltwm.jobs.diagnose import Stretches, read_stretches, warn_if_seen
+from saltwm.jobs.measures import IN_FILES, Decode
 from saltwm.model.world_model import WorldModel
 
 CONTEXT = 3  # App. C.5: true frames, of which the model takes as many of the last as it looks back at
@@ -45,44 +46,36 @@ class Decoded:
     record: Decoding
 
 
-def decode_run(
-    run: Path,
-    dataset: Dataset,
-    results: Path,
-    *,
-    decoder: str = "small",
-    steps: int | None = None,
-    episodes: int = 3,
-    frames: int = 10_000,
-    seed: int = 0,
-) -> Decoded:
-    """Fit a decoder to a frozen model and record its pictures and their errors under RESULTS/diagnostics/RUN."""
-    one_of("decoder", decoder, DECODERS)
-    steps = DECODERS[decoder].steps if steps is None else steps
-    for option, value in (("--steps", steps), ("--episodes", episodes), ("--frames", frames)):
+def decode_run(job: Decode, dataset: Dataset) -> Decoded:
+    """Fit a decoder to a frozen model and record its pictures and their errors in the job's folder."""
+    one_of("decoder", job.decoder, IN_FILES)
+    decoder = IN_FILES[job.decoder]
+    steps = DECODERS[decoder].steps if job.steps is None else job.steps
+    for option, value in (("steps", steps), ("episodes", job.episodes), ("frames", job.frames)):
         at_least(option, value)
-    path = checkpoint.find_checkpoint(run)
+    path = checkpoint.find_checkpoint(job.run)
     info = checkpoint.read_info(path)
-    folder = records_folder(results, run)
     model = checkpoint.load(path, world=dataset.world)
+    job = job.begin(dataset)
     warn_if_seen(info, dataset, path)
     fit_episodes, test_episodes = fit_and_test_episodes(dataset)
-    stretches = held_out_stretches(dataset, test_episodes, model.config.frameskip, episodes, seed)
-    fit_frames = dataset.read_frames(*choose_frames(dataset, fit_episodes, frames, seed))
-    drawn = fit_and_draw(model, stretches, fit_frames, decoder=decoder, steps=steps, seed=seed)
+    stretches = held_out_stretches(dataset, test_episodes, model.config.frameskip, job.episodes, job.seed)
+    fit_frames = dataset.read_frames(*choose_frames(dataset, fit_episodes, job.frames, job.seed))
+    drawn = fit_and_draw(model, stretches, fit_frames, decoder=decoder, steps=steps, seed=job.seed)
     times = [model.config.frameskip * block for block in range(BLOCKS + 1)]
-    image = draw_rollouts(stretches, drawn.true, drawn.predicted, times, episodes)
-    durable.make_folder(folder)
-    picture = folder / "decoded.png"
+    image = draw_rollouts(stretches, drawn.true, drawn.predicted, times, job.episodes)
+    durable.make_folder(job.folder)
+    job.claim(job.folder)
+    picture = job.folder / "decoded.png"
     durable.write_file(picture, partial(image.save, format="PNG"))
     record = Decoding(
         environment=dataset.world.environment,
         method=info.run.model.model,
         objective=info.run.objective.word,
-        run=str(run),
+        run=str(job.run),
         decoder=decoder,
         steps=steps,
-        seed=seed,
+        seed=job.seed,
         frames=len(fit_frames),
         stretches=len(stretches.frames),
         context=CONTEXT,
@@ -90,8 +83,8 @@ def decode_run(
         **pixel_errors(stretches, drawn, fit_frames),
         picture_sha256=durable.sha256(picture),
     )
-    write_config(folder / "decoded.json", record)
-    return Decoded(folder, picture, record)
+    write_config(job.folder / job.RECORD, record)
+    return Decoded(job.folder, picture, record)
 
 
 @dataclass(frozen=True)

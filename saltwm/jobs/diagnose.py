@@ -1,6 +1,5 @@
 """A model measured on held-out episodes: error propagation as the paper does (App. C.1-C.3, C.6), and its latents."""
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +15,19 @@ from saltwm.diagnostics.probe import cost_order, fit_and_test_episodes, probe
 from saltwm.diagnostics.propagation import Propagation, history_errors, lipschitz, measure
 from saltwm.disk import checkpoint, durable, journal
 from saltwm.disk.dataset import Dataset
-from saltwm.disk.durable import read_config, write_config
-from saltwm.disk.records import Decoding, Diagnosis, OneFrameStart, Probes, Training
+from saltwm.disk.durable import write_config
+from saltwm.disk.records import Diagnosis, OneFrameStart, Probes, Training
 from saltwm.ground.checks import at_least
-from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.errors import UsageError
 from saltwm.ground.progress import console
 from saltwm.ground.rng import stream
+from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.variants import variant_of
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import effective_rank
 
 CONTEXT = 3
 """True frames before the first prediction, for every model: the common interface (App. C.5). SALT sees the last one."""
-WINDOWS = (20, 25, 30)  # App. C.3
 ACTION_SEQUENCES = 12  # Figure 1a
 """With each of which the Jacobian is taken at every state."""
 STATES = 48
@@ -45,35 +44,25 @@ class Diagnosed:
     training: Training
 
 
-def diagnose_run(
-    run: Path,
-    dataset: Dataset,
-    results: Path,
-    *,
-    horizon: int = 20,
-    windows: tuple[int, ...] = WINDOWS,
-    trajectories: int | None = None,
-    batches: int = 3,
-    frames: int = 2000,
-    seed: int = 0,
-) -> Diagnosed:
-    """Measure a run and record it under RESULTS/diagnostics/RUN, with its training curves beside it.
+def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
+    """Measure a run and record it in the job's folder, with its training curves beside it.
 
     A measurement is a batch of `trajectories` from stretches of one length: 40 for SALT, 16 for LeWM (App. C.3). There
     are `batches` for each of the `windows`.
     """
-    counts = {"horizon": horizon, "trajectories": trajectories, "batches": batches, "frames": frames}
-    for name, value in (*counts.items(), *(("windows", window) for window in windows)):
-        at_least(name, value)
-    path = checkpoint.find_checkpoint(run)
+    for name in ("horizon", "trajectories", "batches", "frames"):
+        at_least(name, getattr(job, name))
+    for window in job.windows:
+        at_least("windows", window)
+    job = job.begin(dataset)
+    path = checkpoint.find_checkpoint(job.run)
     info = checkpoint.read_info(path)
-    out = records_folder(results, run)
     fit_and_test_episodes(dataset)  # refuses a dataset that is too small, before anything is measured
     warn_if_seen(info, dataset, path)
     model = checkpoint.load(path, world=dataset.world)
-    trajectories = trajectories or (40 if model.transition.has_matrix else 16)  # App. C.3
-    lengths, horizon = measurable(dataset, model.config.frameskip, windows, batches, horizon)
-    parts = [encode_stretches(model, dataset, length, trajectories, seed, i) for i, length in enumerate(lengths)]
+    trajectories = job.trajectories or (40 if model.transition.has_matrix else 16)  # App. C.3
+    lengths, horizon = measurable(dataset, model.config.frameskip, job.windows, job.batches, job.horizon)
+    parts = [encode_stretches(model, dataset, length, trajectories, job.seed, i) for i, length in enumerate(lengths)]
     stretches = [(z[:, : CONTEXT + horizon], c[:, : CONTEXT - 1 + horizon]) for z, c in parts]
     measured = [measure(model.transition, *from_start(model.window, z, c)) for z, c in stretches]
     z = torch.cat([z for z, _ in stretches])
@@ -81,7 +70,7 @@ def diagnose_run(
         "environment": dataset.world.environment,
         "method": info.run.model.model,
         "objective": info.run.objective.word,
-        "run": str(run),
+        "run": str(job.run),
     }
     few = [stretches[lengths.index(length)] for length in dict.fromkeys(lengths)]  # one measurement of each length
     diagnosis = Diagnosis(
@@ -89,7 +78,7 @@ def diagnose_run(
         trajectories=len(z),
         sigma_max_base=_sigma_max_base(model),
         history=model.window,
-        seed=seed,
+        seed=job.seed,
         windows=lengths,
         variant=variant_of(info),
         **summarise(measured, z),
@@ -99,10 +88,10 @@ def diagnose_run(
     sigma = state_dependence(model.transition, *states_and_actions(model.window, *few[0], *few[-1]))
     probes = Probes(
         **identity,
-        frames=frames,
-        fields=tuple(probe(model, dataset, frames)),
-        pairs=frames,
-        cost_order=cost_order(model, dataset, frames),
+        frames=job.frames,
+        fields=tuple(probe(model, dataset, job.frames)),
+        pairs=job.frames,
+        cost_order=cost_order(model, dataset, job.frames),
         states=sigma.shape[1],
         jacobian_spread=float((sigma.std(dim=1, correction=0) / sigma.mean(dim=1)).mean()),
         sigma_max=_rows(sigma),
@@ -115,11 +104,11 @@ def diagnose_run(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         data=str(dataset.path),
         dataset_sha256=info.dataset_sha256,
-        seconds=training_seconds(Path(run)),
+        seconds=training_seconds(job.run),
         variant=variant_of(info),
     )
-    found = Diagnosed(out, diagnosis, probes, training)
-    _write(found, curves=Path(run) / journal.METRICS_FILE)
+    found = Diagnosed(job.folder, diagnosis, probes, training)
+    _write(job, found, curves=job.run / journal.METRICS_FILE)
     return found
 
 
@@ -145,33 +134,6 @@ def measurable(
     return tuple(lengths[i % len(lengths)] for i in range(count)), steps
 
 
-def records_folder(results: Path, run: Path) -> Path:
-    """RESULTS/diagnostics/RUN: the run's name alone, so what is recorded of another of that name is not replaced.
-
-    A recorded path that leads nowhere may be relative to another working directory, or the run was moved: then the
-    curves beside it say whose it is.
-    """
-    folder = Path(results) / "diagnostics" / Path(os.path.abspath(run)).name
-    durable.check_folder(folder)
-    kinds: dict[str, type[Diagnosis] | type[Decoding]] = {"diagnosis": Diagnosis, "decoded": Decoding}
-    for name, kind in kinds.items():
-        path = folder / f"{name}.json"
-        there = read_config(kind, path).run if path.exists() else str(run)
-        is_elsewhere = os.path.exists(there) or not _are_its_curves(folder / journal.METRICS_FILE, run)
-        if os.path.abspath(there) != os.path.abspath(run) and is_elsewhere:
-            raise MismatchError(f"{folder}: holds the {name}.json of {there}, not of {run}; use another --out")
-    return folder
-
-
-def _are_its_curves(recorded: Path, run: Path) -> bool:
-    """Whether a copy of a run's curves is of this run, now or earlier; no two trainings measure the same numbers."""
-    own = Path(run) / journal.METRICS_FILE
-    if not (recorded.exists() and own.exists()):
-        return False
-    rows = durable.read_json_lines(recorded)
-    return bool(rows) and durable.read_json_lines(own)[: len(rows)] == rows
-
-
 def warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) -> None:
     """A warning and no refusal, as `clean` has: a run that splits as the paper does has no other episodes of its own.
 
@@ -183,9 +145,10 @@ def warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) 
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _write(found: Diagnosed, curves: Path) -> None:
+def _write(job: Diagnose, found: Diagnosed, curves: Path) -> None:
     """Replace what an earlier diagnosis left, all of it; a crash leaves files missing, never those of two together."""
     durable.make_folder(found.folder)
+    job.claim(found.folder)
     for name in ("diagnosis.json", "probes.json", "training.json", journal.METRICS_FILE):
         (found.folder / name).unlink(missing_ok=True)
     if curves.exists():

@@ -39,7 +39,6 @@ from saltwm.ground.config import (
     ProtocolName,
 )
 from saltwm.ground.errors import MismatchError, UsageError
-from saltwm.ground.identity import differences
 from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional
 from saltwm.model.traits import learnt_name, traits_of
 
@@ -312,9 +311,7 @@ def settle(job: Acting, results: Path, tasks: TaskSet | None = None) -> Settled:
         planner=who.planner,
         history=who.history,
         method=_checked_name(job.method if job.method is not None else who.name),
-        inputs={"task_set": tasks.sha256, **who.inputs},
-    )
-    _require_same_inputs(job, settled)
+    ).begun({"task_set": tasks.sha256, **who.inputs})
     _freeze(tasks, settled.task_set)
     cell = f"{tasks.world.environment}-{settled.method}-{protocol.name}-seed{tasks.seed}"
     if horizon != protocol.horizon_blocks:
@@ -336,13 +333,6 @@ def require_possible(job: Acting) -> None:
         raise UsageError("only an agent that plans has a next look to choose: leave out --look-every")
     if job.run == "random" and (job.planner is not None or job.history != 1):
         raise UsageError("the random policy neither plans nor looks back: leave out --planner and --history")
-
-
-def _require_same_inputs(job: Acting, settled: Acting) -> None:
-    """MismatchError if a job that was begun before would now read something else."""
-    different = differences(job.inputs, settled.inputs) if job.inputs else []
-    if different:
-        raise MismatchError(f"{job.run} on {job.task_set}: not what was evaluated before ({'; '.join(different)})")
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

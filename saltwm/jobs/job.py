@@ -7,8 +7,11 @@ To add a verb, write such a class and add it to the table of the command line. T
 A job's module is imported for `saltwm --help`: numpy, torch and the simulators are imported inside the functions.
 """
 
+import contextlib
 import dataclasses
 import shlex
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -20,11 +23,24 @@ from saltwm.disk import durable
 from saltwm.disk.claim import claim, require_own
 from saltwm.evaluation.protocols import planner_text
 from saltwm.ground.config import PlannerConfig
-from saltwm.ground.errors import DamagedError
-from saltwm.ground.identity import Aside, Memo
+from saltwm.ground.errors import DamagedError, MismatchError
+from saltwm.ground.identity import Aside, Memo, differences
 from saltwm.ground.strict_json import from_plain, to_plain
 
-__all__ = ["AsJson", "Aside", "Filed", "Job", "Maybe", "Memo", "Positional", "claim", "command_line", "spell"]
+__all__ = [
+    "AsJson",
+    "Aside",
+    "Composite",
+    "Filed",
+    "Job",
+    "Maybe",
+    "Memo",
+    "Positional",
+    "claim",
+    "command_line",
+    "flag",
+    "spell",
+]
 
 T = TypeVar("T")
 Maybe = Annotated[T | None, tyro.conf.arg(help_behavior_hint="")]
@@ -41,6 +57,19 @@ class Job:
     def do(self) -> Any:
         """Do the job, and return what there is to tell; the command line prints that."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Composite(Job):
+    """A job that is a series of others, each of which can be run by hand as it is printed."""
+
+    def jobs(self) -> Iterable[Job]:
+        """What is done, in order."""
+        raise NotImplementedError
+
+    def around(self, job: Job) -> AbstractContextManager[None]:
+        """What is done before and after one of them."""
+        return contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -65,6 +94,12 @@ class Filed(Job):
     def require_own(self, folder: Path) -> None:
         """The same without taking it."""
         require_own(folder / self.FILE, self, self._read, self.REMEDY)
+
+    def begun(self, inputs: dict[str, str]) -> Self:
+        """The job with the hashes of its inputs; MismatchError if it was begun on others before."""
+        if different := differences(self.inputs, inputs) if self.inputs else []:
+            raise MismatchError(f"the inputs are not those of the first time ({'; '.join(different)})")
+        return dataclasses.replace(self, inputs=inputs)
 
     @classmethod
     def found_in(cls, folder: Path) -> Self | None:
@@ -108,9 +143,9 @@ def spell(job: Any) -> str:
         if Positional in marks:
             words += values
         elif isinstance(value, bool):
-            words.append(_flag(field.name if value else f"no_{field.name}"))
+            words.append(flag(field.name if value else f"no_{field.name}"))
         else:
-            words += [_flag(field.name), *values]
+            words += [flag(field.name), *values]
     return command_line(*words)
 
 
@@ -118,7 +153,8 @@ def _word(value: Any) -> object:
     return planner_text(value) if isinstance(value, PlannerConfig) else value
 
 
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
+    """The flag of a field."""
     return "--" + name.rstrip("_").replace("_", "-")
 
 

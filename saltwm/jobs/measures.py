@@ -1,12 +1,19 @@
-"""Diagnose and decode: what is measured of a model apart from any planner, and what its latents show."""
+"""Diagnose and decode: what is measured of a model apart from any planner, and what its latents show.
 
+Both fill RESULTS/diagnostics/RUN, each with a file of its own, so that folder is of one model.
+"""
+
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Memo, Positional
+from saltwm.disk import durable
+from saltwm.disk.claim import require_same
+from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional
 
 if TYPE_CHECKING:
+    from saltwm.disk.dataset import Dataset
     from saltwm.jobs.decode import Decoded
     from saltwm.jobs.diagnose import Diagnosed
 
@@ -16,17 +23,64 @@ IN_FILES: dict[DecoderWord, str] = {"small": "small", "attention": "paper"}
 
 
 @dataclass(frozen=True)
-class Diagnose(Job):
+class Measuring(Filed):
+    """A job that measures a model and records what it found under RESULTS/diagnostics/RUN."""
+
+    DEPTH = 2
+    RECORD: ClassVar[str]
+    """The record that it leaves beside its own file."""
+
+    run: Positional[Memo[Path]]
+    """Run or checkpoint directory; its model is left as it is."""
+    data: Memo[Path]
+    """Dataset: the model is measured on held-out episodes; what is fitted for that is fitted on the others."""
+    out: Aside[Path] = Path("results")
+    """Results directory."""
+
+    @property
+    def folder(self) -> Path:
+        """RESULTS/diagnostics/RUN."""
+        return self.out / "diagnostics" / Path(os.path.abspath(self.run)).name
+
+    def begin(self, dataset: "Dataset") -> Self:
+        """The job with the hashes of its inputs; MismatchError if its folder is another job's, or another model's."""
+        from saltwm.disk import checkpoint
+
+        path = checkpoint.find_checkpoint(self.run)
+        job = self.begun({"run": checkpoint.identity(path), "data": dataset.sha256})
+        durable.check_folder(self.folder)
+        for kind in (Diagnose, Decode):
+            kind._require_same_model(job)
+        job.require_own(self.folder)
+        return job
+
+    @classmethod
+    def _require_same_model(cls, job: "Measuring") -> None:
+        """MismatchError if a job of this class left records of another model in the folder of `job`."""
+        there = cls.found_in(job.folder)
+        if there is not None and there.inputs:
+            require_same(job.folder, {"run": job.inputs["run"]}, {"run": there.inputs.get("run")})
+        elif there is not None:
+            require_same(job.folder, {"run": os.path.abspath(job.run)}, {"run": os.path.abspath(there.run)})
+
+    @classmethod
+    def found_in(cls, folder: Path) -> Self | None:
+        """The job of the folder; of records from before these jobs left files, one with the usual options."""
+        if (folder / cls.FILE).exists() or not (folder / cls.RECORD).exists():
+            return super().found_in(folder)
+        training = folder / "training.json"
+        data = durable.read_json(training)["data"] if training.exists() else "DATA"
+        return cls(Path(durable.read_json(folder / cls.RECORD)["run"]), Path(data), folder.parents[1])
+
+
+@dataclass(frozen=True)
+class Diagnose(Measuring):
     """Measure how a model's errors propagate (App. C) and what its latents know: probes, costs against distances."""
 
     VERB = "diagnose"
+    FILE = "diagnose.json"
+    RECORD = "diagnosis.json"
 
-    run: Positional[Memo[Path]]
-    """Run or checkpoint directory."""
-    data: Memo[Path]
-    """Dataset whose held-out episodes are used."""
-    out: Aside[Path] = Path("results")
-    """Results directory."""
     horizon: int = 20
     """Rollout steps."""
     windows: tuple[int, ...] = (20, 25, 30)
@@ -46,31 +100,17 @@ class Diagnose(Job):
         from saltwm.disk.dataset import Dataset
         from saltwm.jobs.diagnose import diagnose_run
 
-        return diagnose_run(
-            self.run,
-            Dataset.open(self.data, verify="sizes"),
-            self.out,
-            horizon=self.horizon,
-            windows=self.windows,
-            trajectories=self.trajectories,
-            batches=self.batches,
-            frames=self.frames,
-            seed=self.seed,
-        )
+        return diagnose_run(self, Dataset.open(self.data, verify="sizes"))
 
 
 @dataclass(frozen=True)
-class Decode(Job):
+class Decode(Measuring):
     """Draw open-loop predictions with a decoder fitted afterwards (App. C.5): for looking, never for planning."""
 
     VERB = "decode"
+    FILE = "decode.json"
+    RECORD = "decoded.json"
 
-    run: Positional[Memo[Path]]
-    """Run or checkpoint directory; its model is left as it is."""
-    data: Memo[Path]
-    """Dataset: training episodes fit the decoder, held-out ones are drawn; of a held-out dataset, one half each."""
-    out: Aside[Path] = Path("results")
-    """Results directory."""
     decoder: DecoderWord = "small"
     """small: transposed convolutions, minutes on a core; attention: the paper's, in 16 px patches, for a GPU."""
     steps: Maybe[int] = None
@@ -88,13 +128,4 @@ class Decode(Job):
         from saltwm.disk.dataset import Dataset
         from saltwm.jobs.decode import decode_run
 
-        return decode_run(
-            self.run,
-            Dataset.open(self.data, verify="sizes"),
-            self.out,
-            decoder=IN_FILES[self.decoder],
-            steps=self.steps,
-            episodes=self.episodes,
-            frames=self.frames,
-            seed=self.seed,
-        )
+        return decode_run(self, Dataset.open(self.data, verify="sizes"))

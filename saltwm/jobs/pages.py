@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from saltwm.disk import durable
 from saltwm.ground.checks import at_least
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional
+from saltwm.jobs.again import spell_again
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, spell
 
 if TYPE_CHECKING:
     from saltwm.disk.records import PairedAnatomy
@@ -49,10 +50,13 @@ class Results(Job):
 
     def do(self) -> list[Path]:
         """The files that were written, or that are up to date."""
-        from saltwm.report.markdown import check_results, write_results
+        from saltwm.report.markdown import DOCUMENT, Made, require_own_document
 
-        work = check_results if self.check else write_results
-        return list(work(self.results, self.out, self.readme))
+        if self.out is None and not self.check:
+            require_own_document(self.results)
+        job = Results(self.results, self.out or DOCUMENT, self.readme)
+        made = Made(job.results, job.out or DOCUMENT, job.readme, spell(job), spell_again)
+        return made.check() if self.check else made.write()
 
 
 class Dissected(NamedTuple):

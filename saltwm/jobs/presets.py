@@ -5,8 +5,7 @@ shrink the pictures, the encoder and the steps; their sizes were chosen by measu
 """
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from saltwm.ground.checks import one_of
 from saltwm.ground.config import (
@@ -15,9 +14,6 @@ from saltwm.ground.config import (
     ModelName,
     ObjectiveConfig,
     ObjectiveName,
-    PriorConfig,
-    ProtocolName,
-    RenderQuality,
     RunConfig,
     TrainConfig,
     TransformerConfig,
@@ -25,8 +21,6 @@ from saltwm.ground.config import (
 from saltwm.losses.own import is_own
 from saltwm.losses.table import OBJECTIVES, SIGREG
 from saltwm.model.traits import traits_of
-
-PresetName = Literal["paper", "cpu", "quick"]
 
 PAPER = RunConfig(  # every default of the config classes is the paper's and says where
     preset="paper",
@@ -61,70 +55,6 @@ QUICK = dataclasses.replace(
 PRESETS: dict[str, RunConfig] = {preset.preset: preset for preset in (PAPER, CPU, QUICK)}
 
 
-@dataclass(frozen=True)
-class Questions:
-    """Cells of a suite: every protocol with every seed and horizon."""
-
-    protocols: tuple[ProtocolName, ...]
-    tasks: int
-    seeds: tuple[int, ...] = (1,)
-    horizons: tuple[int, ...] = ()
-    """The protocol's own if none is named."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What `saltwm reproduce` collects, trains and asks of one environment."""
-
-    episodes: int
-    steps: int
-    """Optimiser steps: what the environment needs, within the preset's time."""
-    questions: tuple[Questions, ...]
-    policy: str | None = None
-    """Collecting policy, where it is not the environment's default."""
-    starts: int | None = None
-    """Rollouts per window, where they are not the preset's, as the next two; both models are trained alike."""
-    batch_size: int | None = None
-    projections: int | None = None
-    """SIGReg's."""
-    prior_steps: int = PriorConfig().steps
-    """Optimiser steps of SALT's action prior."""
-    image_size: int = 64
-    render: RenderQuality = "fast"
-    frame_every: int = 5
-
-    def applied(self, config: RunConfig) -> RunConfig:
-        """A preset's config as this environment is trained with it."""
-        objective = dataclasses.replace(
-            config.objective,
-            starts=self.starts or config.objective.starts,
-            sigreg_projections=self.projections or config.objective.sigreg_projections,
-        )
-        train = dataclasses.replace(
-            config.train, steps=self.steps, batch_size=self.batch_size or config.train.batch_size
-        )
-        return dataclasses.replace(config, objective=objective, train=train)
-
-
-_QUESTIONS = (
-    Questions(("paper",), 50, seeds=(1, 2, 3)),  # App. B.5
-    Questions(("clean",), 100),
-    # App. E.1 follows App. B.5, three seeds of 50 tasks; that many plans of LeWM would take this machine days.
-    Questions(("long",), 12, horizons=(10, 15, 20)),
-)
-
-RECIPES: dict[tuple[str, str], Recipe] = {
-    ("quick", "two-room"): Recipe(2000, 250, (Questions(("paper", "clean"), 50),), prior_steps=1500),
-    ("cpu", "two-room"): Recipe(4000, 400, _QUESTIONS),
-    # Block poses change slowly: windows of 6 frames show twice as many of them as windows of 12 in the same time.
-    ("cpu", "push-t"): Recipe(4000, 4000, _QUESTIONS, starts=1, batch_size=64, projections=1024),
-    ("cpu", "reacher"): Recipe(1500, 2000, _QUESTIONS, policy="random"),
-    # As PushT; a cube is four pixels wide, so its edges are drawn without jags, which costs nothing.
-    ("cpu", "cube"): Recipe(1500, 3000, _QUESTIONS, starts=1, batch_size=64, projections=1024, render="soft"),
-    ("cpu", "cube-double"): Recipe(1500, 3000, _QUESTIONS, starts=1, batch_size=64, projections=1024, render="soft"),
-}
-
-
 def run_config(preset: str, model: ModelName = "salt", objective: str | None = None) -> RunConfig:
     """The preset with a model and an objective; without one, the model's own: rollout for SALT, one-step for LeWM."""
     one_of("preset", preset, PRESETS)
@@ -150,10 +80,3 @@ def objective_parts(model: ModelName, objective: str | None) -> tuple[ObjectiveN
     one_of("objective", objective, (*get_args(ObjectiveName), *OBJECTIVES))
     row = OBJECTIVES[objective]
     return row.prediction or own_prediction, None if row.terms == (SIGREG,) else objective
-
-
-def recipe(preset: str, environment: str) -> Recipe:
-    """What to collect and evaluate for an environment under a preset."""
-    known = sorted(env for name, env in RECIPES if name == preset)
-    one_of(f"environment for preset {preset!r}", environment, known)
-    return RECIPES[preset, environment]

@@ -7,14 +7,16 @@ RUN/prior.work/step-001000/        weights and optimiser, to go on from; gone wh
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import CheckpointInfo
+from saltwm.disk.claim import claim, is_own
 from saltwm.disk.dataset import Dataset
-from saltwm.disk.durable import read_config, write_config
+from saltwm.disk.durable import read_config
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import PriorConfig
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, SaltError, Stopped, UsageError
@@ -173,12 +175,12 @@ def _work(out: Path) -> Path:
 
 def _claim(work: Path, job: PriorJob) -> None:
     """Take the work folder for this job; what another job left there is of no use and goes."""
-    file = work / JOB_FILE
-    if work.is_dir() and not (file.is_file() and read_config(PriorJob, file) == job):
+    read = partial(read_config, PriorJob)
+    if work.is_dir() and not is_own(work / JOB_FILE, job, read):
         durable.discard_directory(work)
     durable.make_folder(work)
     durable.remove_leftovers(work)
-    write_config(file, job)
+    claim(work / JOB_FILE, job, read)
 
 
 def _save(work: Path, step: int, prior: ActionPrior, optimizer: torch.optim.Optimizer) -> None:

@@ -1,14 +1,16 @@
 """What is shipped: checkpoints/ENV-MODEL beside checkpoints/ENV-data, in the repository or wherever one says."""
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from saltwm.disk.shipped import shelf_folder
 from saltwm.envs import ENVIRONMENTS, introduce
 from saltwm.ground.checks import one_of
+from saltwm.ground.config import RenderQuality
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.presets import recipe
+from saltwm.jobs.collect import Collect
+from saltwm.jobs.job import Job, spell
+from saltwm.jobs.recipes import recipe
 from saltwm.jobs.ship import SHIPMENT_FILE
 from saltwm.model.traits import TRANSITIONS
 
@@ -53,17 +55,31 @@ def take(directory: Path, environment: str, model: str) -> Item:
 
 def _missing_steps(item: Item) -> list[str]:
     """The commands that put what is not there of an item onto the shelf."""
-    steps = []
+    from saltwm.jobs.reproduce import Reproduce
+    from saltwm.jobs.shipping import Ship
+
+    steps: list[Job] = []
     if not (item.checkpoint / SHIPMENT_FILE).exists():
         home = Path("work") / item.environment
         run = home / "runs" / f"{item.environment}-{item.model}"  # where reproduce leaves it
-        steps.append(["saltwm", "reproduce", item.environment, "--preset", "cpu", "--out", home])
-        steps.append(["saltwm", "ship", run, "--out", item.checkpoint])
+        steps += [Reproduce(item.environment, home), Ship(run, item.checkpoint)]
     if not item.data.is_dir():
-        render = recipe("cpu", item.environment).render  # as the pictures that the model was trained on
-        collect = ["saltwm", "collect", item.environment, "--held-out", "--frame-every", HELD_OUT_FRAME_EVERY]
-        steps.append([*collect, "--seed", HELD_OUT_SEED, "--render", render, "--out", item.data])
-    return [shlex.join(map(str, words)) for words in steps]
+        pictures = recipe("cpu", item.environment).collect  # as those that the model was trained on
+        steps.append(held_out_data(item.environment, pictures.image_size, pictures.render, item.data))
+    return [spell(job) for job in steps]
+
+
+def held_out_data(environment: str, image_size: int, render: RenderQuality, out: Path) -> Collect:
+    """What collects the held-out data that belong beside the shipped models of a world."""
+    return Collect(
+        environment,
+        out,
+        seed=HELD_OUT_SEED,
+        image_size=image_size,
+        render=render,
+        frame_every=HELD_OUT_FRAME_EVERY,
+        held_out=True,
+    )
 
 
 def _item(directory: Path, environment: str, model: str) -> Item:

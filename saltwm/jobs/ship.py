@@ -20,6 +20,7 @@ from typing import Literal
 
 from saltwm.disk import checkpoint, durable, journal
 from saltwm.disk.checkpoint import RunInfo
+from saltwm.disk.claim import require_unused
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Recipe
@@ -98,7 +99,7 @@ def ship(
     _require_small(out, sum(map(len, files.values())), most_megabytes)
     prior = _read_prior(source.checkpoint)
     with durable.only_replacer(out, "ship"):
-        _require_replaceable(out)
+        require_unused(out, SHIPMENT_FILE)
         checkpoint.publish(out, info, files, replace=True)
         if prior is not None:
             _publish_prior(prior, out)
@@ -178,9 +179,3 @@ def _require_small(out: Path, size: int, most_megabytes: float) -> None:
             f"{out}: would be {size / 1e6:.1f} MB, more than {most_megabytes:g}; ship in half precision or raise "
             "--max-megabytes"
         )
-
-
-def _require_replaceable(out: Path) -> None:
-    """A shipped checkpoint makes room for the next; anything else stays."""
-    if out.exists() and not (out / SHIPMENT_FILE).exists():
-        raise UsageError(f"{out}: exists and is not a shipped checkpoint; choose another --out")

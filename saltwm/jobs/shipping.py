@@ -1,19 +1,18 @@
 """Jobs about shipped models: making one, describing it, and planning with it at once."""
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from saltwm.ground.config import ModelName, WorldSpec
+from saltwm.ground.config import ModelName
 from saltwm.ground.errors import UsageError
+from saltwm.jobs.again import spell_again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import made
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, spell
 from saltwm.jobs.train import Train
 
 if TYPE_CHECKING:
-    from saltwm.disk.records import Cell
     from saltwm.jobs.demo import Demo as Demonstrated
     from saltwm.jobs.shelf import Item
     from saltwm.jobs.ship import Shipment
@@ -54,6 +53,7 @@ class Ship(Job):
     def do(self) -> Shipped:
         """Ship, and write the card."""
         from saltwm.disk.checkpoint import read_info
+        from saltwm.jobs.shelf import held_out_data
         from saltwm.jobs.ship import ship
 
         _require_evaluations(self.results)
@@ -62,7 +62,8 @@ class Ship(Job):
         world = read_info(self.out).world
         held_out = self.out.parent / f"{world.environment}-data"
         there = held_out.is_dir() or world.renderer == "imported"  # a benchmark's file cannot be collected
-        return Shipped(shipment, card, held_out, None if there else _held_out(world, held_out))
+        lacking = None if there else held_out_data(world.environment, world.image_size, world.render, held_out)
+        return Shipped(shipment, card, held_out, lacking)
 
 
 @dataclass(frozen=True)
@@ -147,21 +148,6 @@ def _can_draw(item: "Item") -> bool:
     return read_info(item.checkpoint).world.renderer == "numpy" or has_renderer()
 
 
-def _held_out(world: WorldSpec, out: Path) -> Collect:
-    """What collects the held-out data that belong beside a shipped model of this world."""
-    from saltwm.jobs.shelf import HELD_OUT_FRAME_EVERY, HELD_OUT_SEED
-
-    return Collect(
-        world.environment,
-        out,
-        seed=HELD_OUT_SEED,
-        image_size=world.image_size,
-        render=world.render,
-        frame_every=HELD_OUT_FRAME_EVERY,
-        held_out=True,
-    )
-
-
 def _near(path: Path) -> Path:
     """The path as seen from here, if it lies below."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
@@ -180,15 +166,17 @@ def _write_card(checkpoint: Path, results: Path | None) -> Path:
     from saltwm.disk.records import read_cells
     from saltwm.jobs.card import measured, write_card
     from saltwm.jobs.ship import read_shipment
-    from saltwm.report.commands import evaluation_commands
+    from saltwm.report.findings import can_be_repeated
 
     read_shipment(checkpoint)  # or the error that says what is shipped
     cells = () if results is None else read_cells(results)
     rates = measured(checkpoint, cells)
-    shown = {name for rate in rates for name in rate.cells}
+    repeatable = {cell.name for cell in cells if can_be_repeated(cell)}
     commands = _making(checkpoint)
-    if results is not None:
-        commands += evaluation_commands(results, [_named(cell, checkpoint) for cell in cells if cell.name in shown])
+    for rate in rates:
+        assert results is not None
+        folders = [results / "evaluations" / name for name in rate.cells if name in repeatable]
+        commands += [spell_again(folders)] if folders else []
     return write_card(checkpoint, commands, rates)
 
 
@@ -216,13 +204,3 @@ def _making(checkpoint: Path) -> list[str]:
             else []
         ),
     ]
-
-
-def _named(cell: "Cell", checkpoint: Path) -> "Cell":
-    """The cell with these weights called by the name that they are shipped under; others as they are."""
-    from saltwm.disk.checkpoint import identity
-
-    if cell.evaluation.checkpoint_sha256 != identity(checkpoint):
-        return cell
-    shipped = str(SHIPPED / checkpoint.name)
-    return dataclasses.replace(cell, evaluation=dataclasses.replace(cell.evaluation, checkpoint=shipped))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from saltwm.disk.durable import read_config
 from saltwm.disk.records import Evaluation, Training
@@ -23,8 +23,12 @@ from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import ModelName, RunConfig
 from saltwm.ground.errors import MismatchError, SaltError, Stopped
 from saltwm.ground.progress import console
-from saltwm.jobs.job import AsJson, Job, Maybe, Positional
-from saltwm.jobs.presets import recipe, run_config
+from saltwm.jobs.bench import Bench
+from saltwm.jobs.evaluate import Evaluate
+from saltwm.jobs.job import AsJson, Job, Maybe, Positional, spell
+from saltwm.jobs.measures import Diagnose
+from saltwm.jobs.recipes import recipe
+from saltwm.jobs.train import Train
 
 if TYPE_CHECKING:
     from saltwm.disk.checkpoint import CheckpointInfo
@@ -59,22 +63,18 @@ class Variant:
     one_frame: bool = False
     """Planned with one frame, as the authors' evaluation shows LeWM one; otherwise LeWM plans with three."""
 
+    def train(self, data: Path, out: Path) -> Train:
+        """The job that trains it, with every choice of the recipe."""
+        usual = recipe(PRESET, self.environment).train
+        changed = ("starts", "modes", "lambda_", "latent_dim", "rollout_steps")
+        changes = {name: getattr(self, name) for name in changed if getattr(self, name) is not None}
+        changes |= {"seed": self.seed} if self.seed else {}
+        job = dataclasses.replace(usual, dataset=data, out=out, model=self.model, objective=self.objective)
+        return dataclasses.replace(job, free_a0=not self.spectral, **changes)
+
     def config(self) -> RunConfig:
         """What its checkpoint must say."""
-        base = recipe(PRESET, self.environment).applied(run_config(PRESET, self.model, self.objective))
-        affine = _with(base.model.affine, modes=self.modes, spectral=None if self.spectral else False)
-        objective = _with(
-            base.objective,
-            starts=self.starts,
-            sigreg_weight=self.lambda_,
-            rollout_steps=self.rollout_steps,
-        )
-        return dataclasses.replace(
-            base,
-            model=_with(base.model, affine=affine, latent_dim=self.latent_dim),
-            objective=objective,
-            train=_with(base.train, seed=self.seed),
-        )
+        return self.train(Path(), Path()).config()
 
     @property
     def is_recipe(self) -> bool:
@@ -109,31 +109,6 @@ class Variant:
     def method(self) -> str:
         """Its name in evaluations."""
         return self.name if self.history == 1 else f"{self.name}-history{self.history}"
-
-    def train_words(self, data: Path, out: Path) -> list[str]:
-        """The command that trains it, and writes down every choice of the recipe."""
-        plan = recipe(PRESET, self.environment)
-        options: dict[str, object] = {
-            "preset": None if PRESET == "cpu" else PRESET,
-            "model": None if self.model == "salt" else self.model,
-            "objective": self.objective,
-            "steps": plan.steps,
-            "starts": plan.starts if self.starts is None else self.starts,
-            "batch-size": plan.batch_size,
-            "projections": plan.projections,
-            "modes": self.modes,
-            "lambda": self.lambda_,
-            "latent-dim": self.latent_dim,
-            "rollout-steps": self.rollout_steps,
-            "seed": self.seed or None,
-        }
-        words = [part for name, value in options.items() if value is not None for part in (f"--{name}", str(value))]
-        return ["train", str(data), *words, *([] if self.spectral else ["--free-a0"]), "--out", str(out)]
-
-
-def _with(value: Any, **changes: Any) -> Any:
-    """The dataclass with those changes that are not None."""
-    return dataclasses.replace(value, **{name: change for name, change in changes.items() if change is not None})
 
 
 # --- studies ---------------------------------------------------------------------------------------------------------
@@ -241,7 +216,7 @@ PLANS: dict[str, Plan] = {
 class Step:
     """One command of a study, what shows that it was done, and what it took last time something like it was run."""
 
-    words: tuple[str, ...]
+    job: Job
     done: bool
     seconds: float | None
     """None where nothing like it is recorded."""
@@ -249,7 +224,7 @@ class Step:
     @property
     def command(self) -> str:
         """As a person types it."""
-        return shlex.join(["saltwm", *self.words])
+        return spell(self.job)
 
 
 @dataclass(frozen=True)
@@ -296,19 +271,17 @@ def steps(study: Study) -> list[Step]:
     for environment in environments:
         one_of(f"environment of study {name!r}", environment, known)
     variants = [v for v in plan.variants if not environments or v.environment in environments]
-    found = [
-        Step(("bench", "efficiency", "--out", str(study.results)), _is_there(study.results, "efficiency.json"), None)
-    ]
-    commands = found if plan.bench else []
+    bench = Bench("efficiency", study.results)
+    commands = [Step(bench, _is_there(study.results, "efficiency.json"), None)] if plan.bench else []
     homes = {variant: _adopted(variant, study) for variant in variants}
     _require_one_dataset(homes)
-    for environment in dict.fromkeys(v.environment for v in variants if homes[v] is None):
-        commands.append(_collect(environment, study))
+    untrained = dict.fromkeys(v.environment for v in variants if homes[v] is None)
+    commands += [_collect(environment, study) for environment in untrained]
     for variant in variants:
         home = homes[variant] or study.out / "runs" / f"{variant.environment}-{variant.name}"
         if homes[variant] is None:
-            words = variant.train_words(study.data / variant.environment, home)
-            commands.append(Step(tuple(words), False, _training_seconds(variant, study.results)))
+            train = variant.train(study.data / variant.environment, home)
+            commands.append(Step(train, False, _training_seconds(variant, study.results)))
         asked = (*plan.asked, *(plan.asked_of_salt if variant.model == "salt" else ()))
         commands += [step for some in asked for step in _evaluations(variant, home, some, study)]
         if plan.diagnosed:
@@ -327,7 +300,7 @@ def run_study(study: Study) -> None:
     while missing := [step for step in steps(study) if not step.done]:
         step = missing[0]
         console.print(f"{len(missing)} to do: {step.command}", highlight=False, markup=False, soft_wrap=True)
-        code = subprocess.run([sys.executable, "-m", "saltwm", *step.words], check=False).returncode
+        code = subprocess.run([sys.executable, "-m", *shlex.split(step.command)], check=False).returncode
         if code in (130, 143, -signal.SIGINT, -signal.SIGTERM):
             raise Stopped("stopped; nothing that was finished is lost, the same command goes on", abs(code) % 128)
         if code:
@@ -347,36 +320,37 @@ class StudyFailedError(SaltError):
 
 
 def _collect(environment: str, study: Study) -> Step:
-    plan, out = recipe(PRESET, environment), study.data / environment
-    words = ["collect", environment, "--episodes", str(plan.episodes), "--frame-every", str(plan.frame_every)]
-    words += ["--policy", plan.policy] if plan.policy else []
-    words += ["--render", plan.render] if plan.render != "fast" else []
-    words += [*_processes(study), "--out", str(out)]
-    return Step(tuple(words), (out / "zarr.json").exists(), None)
-
-
-def _processes(study: Study) -> list[str]:
-    """Where and how many, in words of a command."""
-    return ["--workers", str(study.workers), *(["--ray", study.ray] if study.ray else [])]
+    out = study.data / environment
+    collect = dataclasses.replace(recipe(PRESET, environment).collect, out=out, workers=study.workers, ray=study.ray)
+    return Step(collect, (out / "zarr.json").exists(), None)
 
 
 def _evaluations(variant: Variant, run: Path, asked: Asked, study: Study) -> Iterator[Step]:
     for seed, horizon in itertools.product(asked.seeds, asked.horizons):
+        job = Evaluate(
+            str(run),
+            horizon=horizon,
+            history=variant.history,
+            method=variant.method,
+            out=study.results,
+            workers=study.workers,
+            ray=study.ray,
+        )
         frozen = TASKS / f"{variant.environment}-{asked.protocol}-seed{seed}.json"
-        words = ["evaluate", str(run)]
         if frozen.exists():
-            words += ["--task-set", str(frozen)]
+            job = dataclasses.replace(job, task_set=frozen)
         else:
-            held_out = SHIPPED / f"{variant.environment}-data"
-            words += ["--data", str(held_out if held_out.exists() else study.data / variant.environment)]
-            words += ["--protocol", asked.protocol, "--seed", str(seed)]
-            words += ["--tasks", str(asked.tasks)] if asked.tasks else []
-        words += [] if horizon is None else ["--horizon", str(horizon)]
-        words += [] if variant.history == 1 else ["--history", str(variant.history)]
-        words += ["--method", variant.method, *_processes(study), "--out", str(study.results)]
+            data = _held_out(variant, study)
+            job = dataclasses.replace(job, data=data, protocol=asked.protocol, seed=seed, tasks=asked.tasks)
         cell = _cell(variant, variant.method, asked.protocol, seed, horizon)
         done = _is_there(study.results, "evaluations", cell, "evaluation.json")
-        yield Step(tuple(words), done, _evaluation_seconds(variant, asked, horizon, study.results))
+        yield Step(job, done, _evaluation_seconds(variant, asked, horizon, study.results))
+
+
+def _held_out(variant: Variant, study: Study) -> Path:
+    """The shipped data of the environment where there are some, otherwise what it was trained on."""
+    shipped = SHIPPED / f"{variant.environment}-data"
+    return shipped if shipped.exists() else study.data / variant.environment
 
 
 def _cell(variant: Variant, method: str, protocol: str, seed: int, horizon: int | None) -> str:
@@ -386,10 +360,8 @@ def _cell(variant: Variant, method: str, protocol: str, seed: int, horizon: int 
 
 
 def _diagnosis(variant: Variant, run: Path, study: Study) -> Step:
-    held_out = SHIPPED / f"{variant.environment}-data"
-    data = held_out if held_out.exists() else study.data / variant.environment
-    words = ("diagnose", str(run), "--data", str(data), "--out", str(study.results))
-    return Step(words, _is_there(study.results, "diagnostics", run.name, "diagnosis.json"), None)
+    job = Diagnose(run, _held_out(variant, study), study.results)
+    return Step(job, (job.folder / job.RECORD).exists(), None)
 
 
 def _is_there(folder: Path, *parts: str) -> bool:

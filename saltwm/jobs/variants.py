@@ -8,7 +8,8 @@ from saltwm.disk.checkpoint import CheckpointInfo
 from saltwm.disk.records import ModelVariant
 from saltwm.ground.config import ObjectiveConfig, RunConfig
 from saltwm.ground.strict_json import to_plain
-from saltwm.jobs.presets import PRESETS, RECIPES, run_config
+from saltwm.jobs.presets import PRESETS, run_config
+from saltwm.jobs.recipes import RECIPES
 from saltwm.losses.own import is_own
 from saltwm.losses.table import weights_of
 from saltwm.model.traits import traits_of
@@ -49,9 +50,9 @@ def _usual(run: RunConfig, environment: str) -> RunConfig:
     """The run's preset with its model's own objective, and with what the environment's recipe changes."""
     base = run_config(run.preset if run.preset in PRESETS else "paper", run.model.model)
     recipe = RECIPES.get((run.preset, environment))
-    if recipe is None or recipe.starts is None:
+    if recipe is None or recipe.train.starts is None:
         return base
-    return dataclasses.replace(base, objective=dataclasses.replace(base.objective, starts=recipe.starts))
+    return dataclasses.replace(base, objective=dataclasses.replace(base.objective, starts=recipe.train.starts))
 
 
 def _settings(run: RunConfig) -> dict[str, str]:

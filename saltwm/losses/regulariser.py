@@ -74,7 +74,7 @@ def require_fitting(config: RunConfig, world: WorldSpec) -> None:
     objective, name = config.objective, config.objective.word
     for changed, weight in (objective.weights or {}).items():
         if not 0 <= weight < float("inf"):
-            raise UsageError(f"--weights {changed}={weight}: must be a number of at least 0")
+            raise UsageError(f"`weights` {changed}={weight}: must be a number of at least 0")
     frames, windows = objective.window_blocks + 1, config.train.batch_size
     if own.is_own(objective.regulariser):
         found = own.imported(str(objective.regulariser))
@@ -94,8 +94,8 @@ def require_fitting(config: RunConfig, world: WorldSpec) -> None:
 def _require(name: str, term: str, least_frames: int, frames: int, least_windows: int, windows: int) -> None:
     if frames < least_frames:
         raise UsageError(
-            f"objective {name}: {term} needs {least_frames} frames in a window, and --rollout-steps and --starts make "
+            f"objective {name}: {term} needs {least_frames} frames in a window, and `rollout_steps` and `starts` make "
             f"{frames}; raise one of them"
         )
     if windows < least_windows:
-        raise UsageError(f"objective {name}: {term} needs a --batch-size of {least_windows}, found {windows}")
+        raise UsageError(f"objective {name}: {term} needs a `batch_size` of {least_windows}, found {windows}")

@@ -1,7 +1,7 @@
 """The closed table of objectives: a prediction loss and a weighted sum of terms each. Needs no torch.
 
 A new objective is a row in OBJECTIVES. A new term is one file beside this one and one line among the terms below;
-`saltwm train --objective` takes its row's name with every transition. losses/own.py takes one from outside.
+training takes its row's name with every transition. losses/own.py takes one from outside.
 
 Weights are the published ones on LeWM's backbone. Only SIGReg's is the run's own lambda, for every objective that has
 SIGReg: the statistic grows with the batch, so the published 0.09 at 128 windows is 0.36 at the 32 of the preset `cpu`,
@@ -55,7 +55,7 @@ class Term:
     """One summand of an objective."""
 
     name: str
-    """In metrics.jsonl and for `--weights`."""
+    """In metrics.jsonl and for `weights`."""
     weight: float | Mapping[str, float] | None
     """As published; by environment where it was tuned so, `*` for all others. None: lambda of the run."""
     build: Callable[[Sizes], TermFunction]
@@ -156,11 +156,11 @@ def subspaces_in(environment: str) -> int:
 
 def _uneven(sizes: Sizes) -> str | None:
     count = subspaces_in(sizes.environment)
-    return f"a --latent-dim that {count} subspaces share evenly" if sizes.latent_dim % count else None
+    return f"a `latent_dim` that {count} subspaces share evenly" if sizes.latent_dim % count else None
 
 
 def _narrow(sizes: Sizes) -> str | None:
-    return f"a --latent-dim above {PROGRESSION}" if sizes.latent_dim <= PROGRESSION else None
+    return f"a `latent_dim` above {PROGRESSION}" if sizes.latent_dim <= PROGRESSION else None
 
 
 def _no_actions(sizes: Sizes) -> str | None:

@@ -50,7 +50,7 @@ class VisionTransformer(nn.Module):
         if image_size % config.patch_size:
             raise UsageError(
                 f"encoder: {image_size} px frames cannot be cut into patches of {config.patch_size} px; "
-                f"collect with an --image-size that is a multiple of {config.patch_size}"
+                f"collect with an `image_size` that is a multiple of {config.patch_size}"
             )
         self.patches = nn.Conv2d(3, config.width, config.patch_size, config.patch_size)
         self.blocks = TokenBlocks(config, tokens=(image_size // config.patch_size) ** 2)

@@ -1,6 +1,6 @@
 """The closed table of transitions: a config's `model` chooses the row. Needs no torch.
 
-A new transition is one file beside this one and one row here; every verb then takes `--model` with its name.
+A new transition is one file beside this one and one row here; every job then takes its name as `model`.
 """
 
 from collections.abc import Callable

@@ -216,8 +216,8 @@ def _fitting_prior(
         return None
     if prior is None:
         raise UsageError(
-            f"agent: the planner {planner.kind} needs an action prior; make one with saltwm prior RUN --data "
-            "TRAINING_DATASET and give it to the agent: prior=saltwm.load_prior(RUN)"
+            f"agent: the planner {planner.kind} needs an action prior; give it one: prior=saltwm.load_prior(RUN)",
+            remedy="learn a prior",
         )
     sizes = (model.config.latent_dim, model.action_encoder.block_dim)
     if (prior.latent_dim, prior.block_dim) != sizes:

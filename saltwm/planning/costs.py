@@ -45,8 +45,8 @@ class Situation:
         """What the action prior expects; UsageError where there is none."""
         if self.proposal is None:
             raise UsageError(
-                "this planner needs an action prior: make one with saltwm prior RUN --data TRAINING_DATASET, "
-                "and give it to the agent: Agent(model, planner, prior=saltwm.load_prior(RUN))"
+                "this planner needs an action prior: Agent(model, planner, prior=saltwm.load_prior(RUN))",
+                remedy="learn a prior",
             )
         return self.proposal
 

@@ -34,7 +34,7 @@ def require_named(planner: PlannerConfig | None) -> None:
     """UsageError for a planner of one's own that was read from a file and that nobody named."""
     if isinstance(planner, OwnPlannerConfig) and planner.function not in _NAMED:
         raise UsageError(
-            f"{planner.function}: a file does not run code; name it yourself: --planner {planner.function}"
+            f"{planner.function}: a file does not run code; name it yourself, as the `planner` {planner.function}"
         )
 
 

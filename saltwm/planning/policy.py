@@ -74,7 +74,7 @@ def require_horizon(proposed: int, horizon: int) -> None:
     if horizon > proposed:
         raise UsageError(
             f"the action prior proposes {proposed} blocks, and a plan of {horizon} was asked for; "
-            f"plan with --horizon {proposed}, or fewer"
+            f"plan with a `horizon` of {proposed}, or fewer"
         )
 
 

@@ -26,8 +26,8 @@ def checked(proposal: Proposal) -> Proposal:
     if proposal.mean.isfinite().all() and proposal.std.isfinite().all() and (proposal.std > 0).all():
         return proposal
     raise DamagedError(
-        "action prior: it proposes numbers that are not finite, or a deviation that is not above 0; "
-        "learn it again with: saltwm prior RUN --data DATA"
+        "action prior: it proposes numbers that are not finite, or a deviation that is not above 0",
+        remedy="learn a prior",
     )
 
 
@@ -96,7 +96,7 @@ class ActionPrior(nn.Module):
             if not 1 <= blocks <= farthest:
                 raise UsageError(
                     f"the action prior knows goals 1 to {farthest} blocks away, this one is {blocks}; "
-                    "learn it for farther ones with --farthest"
+                    "learn it with a `farthest` of more"
                 )
 
 

@@ -63,7 +63,7 @@ def require_prior(path: Path) -> Path:
     """The same; UsageError with the command that makes one where there is none."""
     found = find_prior(path)
     if found is None:
-        raise UsageError(f"{path}: has no action prior yet; make one with: saltwm prior {path} --data TRAINING_DATASET")
+        raise UsageError(f"{path}: has no action prior yet", remedy="learn a prior", path=path)
     return found
 
 
@@ -80,7 +80,9 @@ def load_prior(path: Path | str) -> ActionPrior:
     if sick or not (prior.latent_std > 0).all():
         raise DamagedError(
             f"{folder / WEIGHTS_FILE}: {sick[0] if sick else 'latent_std'} holds NaN, infinities or a deviation that "
-            "is not above 0; remove the folder and make the prior again with saltwm prior"
+            "is not above 0; remove the folder",
+            remedy="learn a prior",
+            path=model,
         )
     return prior.eval()
 
@@ -100,8 +102,9 @@ def require_own(info: PriorInfo, model: Path, folder: Path) -> None:
     """MismatchError naming each difference unless the prior was made for the checkpoint `model`."""
     if different := differences(info, checkpoint.read_info(model), identity(model)):
         raise MismatchError(
-            f"{folder}: is the prior of another model than {model} ({'; '.join(different)}); make its own with: "
-            f"saltwm prior {model} --data TRAINING_DATASET"
+            f"{folder}: is the prior of another model than {model} ({'; '.join(different)})",
+            remedy="learn a prior",
+            path=model,
         )
 
 
@@ -122,7 +125,7 @@ def publish(folder: Path, info: PriorInfo, weights: bytes) -> None:
     if len(weights) > MOST_BYTES:
         raise UsageError(
             f"{folder}: the prior would be {len(weights) / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:g}; give it a "
-            "smaller --width or --depth"
+            "smaller `width` or `depth`"
         )
     with durable.publish_directory(folder, replace=True) as directory:
         write_config(directory / INFO_FILE, info)

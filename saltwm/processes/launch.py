@@ -61,9 +61,9 @@ def make_fabric(wanted: Devices, precision: PrecisionName) -> "Fabric":
     devices = _as_launched(wanted)
     assert devices.devices is not None
     if devices.devices < 1 or devices.num_nodes < 1:
-        raise UsageError(f"--devices {devices.devices} --num-nodes {devices.num_nodes}: each must be at least 1")
+        raise UsageError(f"`devices` {devices.devices} and `num_nodes` {devices.num_nodes}: each must be at least 1")
     if not 0 < devices.timeout_seconds < timedelta.max.total_seconds():
-        raise UsageError(f"--timeout {devices.timeout_seconds:g}: seconds above 0 are needed, such as 600")
+        raise UsageError(f"`timeout` {devices.timeout_seconds:g}: seconds above 0 are needed, such as 600")
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every process that joins
     strategy: Any = devices.strategy
     if devices.devices * devices.num_nodes > 1 or strategy == "ddp":
@@ -78,7 +78,7 @@ def make_fabric(wanted: Devices, precision: PrecisionName) -> "Fabric":
             precision=precision,
         )
     except (ValueError, RuntimeError) as error:  # an unknown word, or an accelerator that this machine lacks
-        raise UsageError(f"cannot train there: {str(error).splitlines()[0]}; see: saltwm doctor") from error
+        raise UsageError(f"cannot train there: {str(error).splitlines()[0]}", remedy="examine") from error
 
 
 def _as_launched(devices: Devices) -> Devices:

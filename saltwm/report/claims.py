@@ -263,7 +263,7 @@ def _judged(
     salt: Diagnosis, lewm: Diagnosis, rule: Callable[[Diagnosis, Diagnosis], tuple[str, Verdict]]
 ) -> tuple[str, Verdict]:
     if len(salt.rollout_error) != len(lewm.rollout_error):
-        return "diagnosed over different numbers of steps; diagnose both with the same --horizon", "not shown"
+        return "diagnosed over different numbers of steps; diagnose both with the same horizon", "not shown"
     text, verdict = rule(salt, lewm)
     return text + ("" if lewm.history > 1 else "; LeWM from one frame"), verdict
 

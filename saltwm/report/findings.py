@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -75,6 +76,12 @@ class DecodedRollouts:
     picture: Picture
 
 
+HOW_TO_COMPARE = (
+    "Commands repeat the recorded jobs in a folder of their own: on the same machine the `episodes.jsonl` of an "
+    "evaluation has the same bytes, which `cmp` shows."
+)
+
+
 @dataclass(frozen=True)
 class Findings:
     """What a report can be made of."""
@@ -96,6 +103,15 @@ class Findings:
     """What both predictors cost."""
     unfinished: tuple[str, ...]
     """One sentence for each thing that is not whole yet and therefore in no table."""
+    again: Callable[[Sequence[Path]], str] | None = None
+    """Spells the command that repeats the jobs of these folders; without it no commands are shown."""
+
+    def commands(self, cells: Iterable[Cell]) -> list[str]:
+        """The commands that evaluate these cells once more, one for each environment."""
+        folders: dict[str, list[Path]] = {}
+        for cell in filter(can_be_repeated, cells):
+            folders.setdefault(cell.evaluation.environment, []).append(self.results / "evaluations" / cell.name)
+        return [self.again(some) for some in folders.values()] if self.again else []
 
     def papers_runs(self, environment: str, method: str) -> dict[int | None, Run]:
         """The runs that stand for a method of the paper, by training seed: SALT by rollout, LeWM by one-step training.
@@ -120,7 +136,12 @@ class Findings:
         return runs[min(runs, key=lambda seed: -1 if seed is None else seed)] if runs else None
 
 
-def read_findings(results: Path) -> Findings:
+def can_be_repeated(cell: Cell) -> bool:
+    """Whether a command evaluates it: a policy that only a program knew was called from there."""
+    return cell.evaluation.checkpoint is not None or cell.evaluation.method == "random"
+
+
+def read_findings(results: Path, again: Callable[[Sequence[Path]], str] | None = None) -> Findings:
     """Read a results folder; UsageError if there is nothing in it, DamagedError naming the file if something is."""
     results = Path(results)
     cells = read_cells(results)
@@ -129,9 +150,7 @@ def read_findings(results: Path) -> Findings:
     )
     runs = tuple(run for run in runs if run.diagnosis or run.metrics or run.decoded)
     if not cells and not runs:
-        raise UsageError(
-            f"{results}: no results to report; make some with: saltwm evaluate RUN --data DATA --out {results}"
-        )
+        raise UsageError(f"{results}: no results to report", remedy="evaluate", path=results)
     task_sets = read_task_sets(results)
     planned = read_plan(results)
     return Findings(
@@ -154,6 +173,7 @@ def read_findings(results: Path) -> Findings:
             *_undrawn(results, runs),
             *_not_begun(results, cells, planned),
         ),
+        again=again,
     )
 
 
@@ -232,10 +252,10 @@ def _unfinished(results: Path, cells: tuple[Cell, ...], runs: tuple[Run, ...]) -
             done = sum(len(durable.read_json(path)) for path in sorted(folder.glob("chunks/*.json")))
             notes.append(
                 f"Evaluation {folder.name} is unfinished ({done} episodes so far) and in no table; "
-                "the same saltwm evaluate command goes on from there."
+                "the same evaluation goes on from there."
             )
     notes += [
-        f"Run {run.name} has training curves but no diagnosis; make it with saltwm diagnose."
+        f"Run {run.name} has training curves but no diagnosis yet."
         for run in runs
         if run.diagnosis is None and run.metrics
     ]
@@ -248,7 +268,7 @@ def _undrawn(results: Path, runs: tuple[Run, ...]) -> tuple[str, ...]:
     folders = sorted({path.parent.name for path in results.glob("diagnostics/*/decoded.*")} - shown)
     return tuple(
         f"The decoded predictions of {name} are left out: decoded.png is not the picture that decoded.json describes; "
-        "saltwm decode makes both anew."
+        "decode the run again to make both."
         for name in folders
     )
 
@@ -265,7 +285,7 @@ def _not_begun(results: Path, cells: tuple[Cell, ...], planned: tuple[PlannedCel
     example = f"{first.method} on {first.environment}, {first.protocol}, H={first.horizon_blocks}, seed {first.seed}"
     return (
         f"{len(absent)} of {len(planned)} evaluations of the suite in {results} are missing ({example}"
-        f"{', ...' if len(absent) > 1 else ''}); the same saltwm suite command goes on.",
+        f"{', ...' if len(absent) > 1 else ''}); the same suite goes on.",
     )
 
 

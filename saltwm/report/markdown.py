@@ -1,76 +1,77 @@
 """The records as a document: docs/results.md and the README's table, with the command that repeats each figure.
 
-Nothing here depends on a clock or a machine, so the same records give the same text and `--check` can compare.
+Nothing here depends on a clock or a machine, so the same records give the same text and they can be compared.
 """
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from saltwm.disk import durable
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report import paper_figures, sections, studies, tables
 from saltwm.report.claims import PAPERS_LEWM, Claim, claims
-from saltwm.report.commands import HOW_TO_COMPARE
-from saltwm.report.findings import Findings, read_findings
+from saltwm.report.findings import HOW_TO_COMPARE, Findings, read_findings
 from saltwm.report.imitation import imitation
 from saltwm.report.table import NONE, escaped, markdown, markdown_table, plain
 from saltwm.report.tables import PooledRow
 
-BEGIN, END = "<!-- results: made by `saltwm results`, do not edit -->", "<!-- end of results -->"
-SEARCH = "<!-- search: made by `saltwm results`, do not edit -->", "<!-- end of search -->"
+BEGIN, END = "<!-- results: made from the records, do not edit -->", "<!-- end of results -->"
+SEARCH = "<!-- search: made from the records, do not edit -->", "<!-- end of search -->"
 """Around the README's second table, of a folder without the paper's comparison."""
 DOCUMENT = Path("docs/results.md")
 """Where the document goes if nothing else is said."""
 
 
-def write_results(results: Path, out: Path | None, readme: Path | None) -> list[Path]:
-    """Write the document, and the table into the README if one is named; returns what was written."""
-    written = []
-    for path, text in _texts(results, _document_path(results, out), readme):
-        durable.make_folder(path.parent)
-        durable.write_text(path, text)
-        written.append(path)
-    return written
+@dataclass(frozen=True)
+class Made:
+    """The files that records give, and how they are made."""
+
+    results: Path
+    out: Path
+    """The document."""
+    readme: Path | None
+    """The file whose table is replaced too."""
+    command: str
+    """What writes them."""
+    again: Callable[[Sequence[Path]], str]
+    """Spells the command that repeats the jobs of these folders."""
+
+    def write(self) -> list[Path]:
+        """Write the document, and the table into the README if one is named; returns what was written."""
+        texts = self._texts()
+        for path, text in texts.items():
+            durable.make_folder(path.parent)
+            durable.write_text(path, text)
+        return list(texts)
+
+    def check(self) -> list[Path]:
+        """MismatchError if a file is not what the records give; returns what was looked at."""
+        texts = self._texts()
+        for path, text in texts.items():
+            if not path.exists() or durable.read_text(path) != text:
+                raise MismatchError(
+                    f"{path}: not what the records in {self.results} give; write it again with: {self.command}"
+                )
+        return list(texts)
+
+    def _texts(self) -> dict[Path, str]:
+        findings = read_findings(self.results, self.again)
+        texts = {self.out: document(findings, self.command)}
+        drawn = [(study.name, study.drawing) for study in studies.study_reports(findings) if study.drawing]
+        texts |= {self.out.parent / studies.figure_file(name): drawing.light for name, drawing in drawn}
+        if self.readme is not None:
+            papers = any(map(sections.is_papers, findings.cells))
+            table, markers = (readme_table(findings), (BEGIN, END)) if papers else (search_table(findings), SEARCH)
+            texts[self.readme] = with_table(durable.read_text(self.readme), table, self.readme, markers)
+        return texts
 
 
-def check_results(results: Path, out: Path | None, readme: Path | None) -> list[Path]:
-    """MismatchError if a file is not what the records give; returns what was looked at."""
-    checked = []
-    out = out or DOCUMENT
-    for path, text in _texts(results, out, readme):
-        if not path.exists() or durable.read_text(path) != text:
-            again = _command(results, out, readme)
-            raise MismatchError(f"{path}: not what the records in {results} give; write it again with: {again}")
-        checked.append(path)
-    return checked
-
-
-def _document_path(results: Path, out: Path | None) -> Path:
-    """The named document, or the usual one; UsageError if that one tells of other records."""
-    if out is not None:
-        return out
+def require_own_document(results: Path) -> None:
+    """UsageError if the usual document tells of other records."""
     origin = f"Made from the records in `{results}` by"
     if DOCUMENT.exists() and origin not in durable.read_text(DOCUMENT):
-        raise UsageError(f"{DOCUMENT}: not made from the records in {results}; name another document with --out FILE")
-    return DOCUMENT
-
-
-def _texts(results: Path, out: Path, readme: Path | None) -> list[tuple[Path, str]]:
-    findings = read_findings(results)
-    texts = [(Path(out), document(findings, _command(results, out, readme)))]
-    drawn = [(study.name, study.drawing) for study in studies.study_reports(findings) if study.drawing]
-    texts += [(Path(out).parent / studies.figure_file(name), drawing.light) for name, drawing in drawn]
-    if readme is not None:
-        papers = any(map(sections.is_papers, findings.cells))
-        table, markers = (readme_table(findings), (BEGIN, END)) if papers else (search_table(findings), SEARCH)
-        texts.append((Path(readme), with_table(durable.read_text(Path(readme)), table, readme, markers)))
-    return texts
-
-
-def _command(results: Path, out: Path, readme: Path | None) -> str:
-    words = ["saltwm", "results", results, "--out", out, *(["--readme", readme] if readme else [])]
-    return shlex.join(map(str, words))
+        raise UsageError(f"{DOCUMENT}: not made from the records in {results}; name another document with `out`")
 
 
 def with_table(text: str, table: str, path: Path, markers: tuple[str, str] = (BEGIN, END)) -> str:
@@ -91,8 +92,8 @@ def document(findings: Findings, command: str) -> str:
     protocols = sorted({cell.evaluation.protocol for cell in findings.cells}, key=tables.protocol_order)
     parts = [
         "# Results",
-        f"Made from the records in `{findings.results}` by `{command}`, not by hand; its `--check` says whether this "
-        f"is up to date. Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %; a difference is claimed "
+        f"Made from the records in `{findings.results}` by `{command}`, not by hand. "
+        f"Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %; a difference is claimed "
         "only where the exact paired test has p < 0.05; Holm's p, corrected for all tests of a table, stands beside "
         "it. Intervals and tests speak of tasks and evaluation seeds, and of training seeds where a row names several. "
         "H is the number of action blocks that are planned, and carried out before the next look. " + HOW_TO_COMPARE,

@@ -27,14 +27,14 @@ T = TypeVar("T")
 _TASKS_SHOWN = 6  # per protocol and seed
 _EPISODES_NOTE = (
     "What the agent saw (now) beside the picture that it planned towards (goal); the methods on one task stand side by "
-    "side. Drawn by `saltwm evaluate`."
+    "side. Drawn while evaluating."
 )
 _DECODED_NOTE = (
     "Held-out episodes, three rows each: the true frames; the context and what the model predicts after it from the "
     "episode's actions alone; the true frames encoded and decoded, so that the decoder's blur is not taken for the "
     "transition's error. The decoder was fitted afterwards to the frozen model and is for looking only: nothing is "
     "trained or planned with it. Pixel errors count a thin arm that is a pixel off twice, where it is and where it "
-    "should be. Made by `saltwm decode RUN --data DATA`."
+    "should be."
 )
 _PANELS = (  # title, key in metrics.jsonl, logarithmic, unit
     ("Loss", "loss", True, ""),
@@ -245,7 +245,7 @@ def _facts(findings: Findings, names: Sequence[str], rows: Sequence[SuccessRow])
             ("Episodes", f"{sum(row.n for row in rows)} in {len(rows)} evaluations"),
             ("Planners", "; ".join(dict.fromkeys(short_planner(c.evaluation.planner) for c in _planned(findings)))),
         ]
-    facts.append(("Tables and figures from", f"the records in {findings.results}, by saltwm report {findings.results}"))
+    facts.append(("Tables and figures from", f"the records in {findings.results}"))
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("saltwm", "numpy", "matplotlib")]
     facts.append(("Page made with", ", ".join([*versions, f"Python {platform.python_version()}"])))
     return [(name, value) for name, value in facts if value]
@@ -269,7 +269,7 @@ def _notices(findings: Findings) -> list[str]:
     if findings.cells and not findings.comparisons:
         notices.append("There is no paired comparison: no two methods met the same tasks.")
     if not findings.cells:
-        notices.append("Nothing was evaluated yet: saltwm evaluate RUN --data DATA --out RESULTS.")
+        notices.append("Nothing was evaluated yet.")
     return notices
 
 
@@ -315,7 +315,7 @@ def _steps(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Figure]:
         budget = max(_budget_steps(findings, cells[row.cell]) for row in contest)
         caption = (
             f"When goals were reached under {title}: share of all tasks by environment step, in tenths of the budget. "
-            "What is missing to 100 % was never reached. From saltwm evaluate."
+            "What is missing to 100 % was never reached."
         )
         yield Figure(figures.steps_to_success(f"Steps to success, {title}", methods, budget), caption)
 

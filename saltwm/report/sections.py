@@ -4,7 +4,6 @@ The paper's comparison is of plain CEM, blind and without a prior. Other planner
 in a table of their own ("search"), and models that depart from their recipe in another ("variants").
 """
 
-import shlex
 from collections.abc import Iterable, Sequence
 
 from saltwm.disk.records import Cell as Evaluated
@@ -12,7 +11,6 @@ from saltwm.disk.records import Comparison, Diagnosis, Evaluation, Failure
 from saltwm.evaluation.statistics import compare, family, has_usual_planner, holm, on_shared_tasks, training_seed
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import Claim, comparison_order
-from saltwm.report.commands import AGAIN, evaluation_commands
 from saltwm.report.elements import ELEMENTS
 from saltwm.report.findings import Findings, Run
 from saltwm.report.table import NONE, Cell, Table, table
@@ -117,7 +115,7 @@ def success(findings: Findings, protocol: str) -> Table | None:
         "deviation of the evaluation seeds' rates, as the paper prints it, `training seeds` that of the training "
         "seeds' rates. Median steps are over successful episodes.",
         ("method",),
-        evaluation_commands(findings.results, [cell for row in rows for cell in _cells(findings, row)]),
+        findings.commands(cell for row in rows for cell in _cells(findings, row)),
     )  # fmt: skip
 
 
@@ -166,7 +164,7 @@ def variants(findings: Findings) -> Table | None:
         ),
         "Models that depart from the recipe of their environment, as `Studies` judges them.",
         ("under", "method"),
-        evaluation_commands(findings.results, [cell for row in rows for cell in _cells(findings, row)]),
+        findings.commands(cell for row in rows for cell in _cells(findings, row)),
     )  # fmt: skip
 
 
@@ -201,7 +199,7 @@ def search(findings: Findings) -> Table | None:
         "imitation is the action prior alone: it plans nothing and repeats what the data's policy would do. "
         f"{len(corrected)} tests; Holm's p is for all of them together.",
         ("under", "method", "looks"),
-        evaluation_commands(findings.results, [cell for row in shown for cell in _cells(findings, row)]),
+        findings.commands(cell for row in shown for cell in _cells(findings, row)),
     )  # fmt: skip
 
 
@@ -265,7 +263,7 @@ def paired(findings: Findings) -> Table | None:
         ),
         "On the same tasks, paired inside training seeds: exact two-sided McNemar test, paired bootstrap interval of "
         f"the difference. {len(tests)} tests; p is of one, Holm's for all of them together; the verdict follows p, and "
-        "needs the same sign in every training seed. `saltwm anatomy` shows the episodes behind a pair.",
+        "needs the same sign in every training seed.",
         ("under", "methods", "verdict"),
     )  # fmt: skip
 
@@ -362,7 +360,7 @@ def propagation(findings: Findings) -> Table | None:
         "latest latent as the paper does, or by the whole history; spread of Jacobian is how much its largest singular "
         "value varies over states, relative to its mean, for fixed actions.",
         ("run", "model"),
-        (_diagnose_command(run) for run, _ in runs),
+        [findings.again([findings.results / "diagnostics" / run.name for run, _ in runs])] if findings.again else [],
     )  # fmt: skip
 
 
@@ -498,7 +496,6 @@ def anatomy(findings: Findings) -> Table | None:
         "5 in a gap of LeWM's ratios on Cube; the counts for 3, 5 and 10 show what hangs on it. † mismatch and "
         "unflagged.",
         ("under", "method"),
-        [f"saltwm anatomy {AGAIN} salt lewm --out {AGAIN.parent / 'anatomy'}"],
     )  # fmt: skip
 
 
@@ -588,7 +585,7 @@ def stages(findings: Findings) -> Table | None:
             ]
             for stage in findings.stages
         ),
-        f"`saltwm reproduce` from nothing: {tables.duration(total)} in all.",
+        f"From nothing: {tables.duration(total)} in all.",
         ("step",),
     )
 
@@ -639,8 +636,7 @@ def elements(findings: Findings) -> Table | None:
         "The paper's tables and figures",
         ["paper", "what", "here", "made by"],
         lines,
-        "Figures are drawn on the page that `saltwm report results` writes. `not run yet`: there are no records of it, "
-        "and the command makes them.",
+        "Figures are drawn on the report page. `not run yet`: there are no records of it, and the command makes them.",
         ("what", "here", "made by"),
     )
 
@@ -650,12 +646,6 @@ def elements(findings: Findings) -> Table | None:
 
 def _hash(sha256: str | None) -> Cell:
     return Cell(sha256[:12] if sha256 else NONE, title=sha256 or "")
-
-
-def _diagnose_command(run: Run) -> str:
-    path = run.diagnosis.run if run.diagnosis else run.name
-    data = run.training.data if run.training else "DATA"
-    return shlex.join(["saltwm", "diagnose", path, "--data", data, "--out", str(AGAIN)])
 
 
 def _largest(values: Sequence[float]) -> str:

@@ -1,7 +1,7 @@
 """What the records say about the paper's studies: a table, a figure and a claim with its rule for each.
 
 The rules were written before any of the runs was looked at. Each study names how many tests it makes, and beside the
-p-value of a test stands Holm's, which is for all of them together. `saltwm study NAME` makes what is missing.
+p-value of a test stands Holm's, which is for all of them together.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,9 +24,9 @@ from saltwm.report.table import Cell, Table
 FOUR = ("two-room", "reacher", "push-t", "cube")
 SEEDS = (0, 1, 2)
 HOW = (
-    "Each is made by one command, `saltwm study NAME`; without a name it lists them with what each costs and how far "
-    "it is. Rules were written before the runs were looked at (`saltwm/report/studies.py`); p is of one test, Holm's "
-    "of all tests of a study together. One training seed unless a row names another. LeWM plans with three frames."
+    "Each is made by one command, which the list of the paper's tables and figures names. Rules were written before "
+    "the runs were looked at (`saltwm/report/studies.py`); p is of one test, Holm's of all tests of a study together. "
+    "One training seed unless a row names another. LeWM plans with three frames."
 )
 BOOTSTRAPS = 10_000
 
@@ -526,7 +526,7 @@ def _report(evidence: _Evidence) -> StudyReport | None:
                     lines.append(_line(evidence, environment, horizon, arm, cells))
                     points.append(_point(study, environment, horizon, arm, cells))
     header = ("environment", *(["H"] if len(study.horizons) > 1 else []), "variant", "percent", "reached", "interval")
-    note = f"Protocol `{study.protocol}`. Made by `saltwm study {study.name}`."
+    note = f"Study `{study.name}`, protocol `{study.protocol}`."
     note += f" {missing} evaluations of the study are missing." if missing else ""
     note += " † another data set, protocol and size, quoted and not measured." if study.more else ""
     return StudyReport(
@@ -615,7 +615,7 @@ def efficiency(findings: Findings) -> Table | None:
         for cost in record.predictors
     )
     header = ("predictor", "parameters", "forward ms", "one-step it/s", "rollout it/s", "planning s", "the same †")
-    note = f"LeWM over SALT: {', '.join(_ratios(record))}. {record.how} Made by `saltwm study efficiency`."
+    note = f"LeWM over SALT: {', '.join(_ratios(record))}. {record.how} Study `efficiency`."
     return Table("Efficiency (Table 2)", header, rows, note)
 
 

@@ -1,4 +1,4 @@
-"""Success rates as rows: the same ones for the page, the terminal and --json."""
+"""Success rates as rows: the same ones for the page, the terminal and JSON."""
 
 import re
 import statistics
@@ -293,12 +293,12 @@ def contests(rows: Iterable[SuccessRow]) -> list[tuple[str, list[SuccessRow]]]:
 
 
 def json_rows(cells: Iterable[Cell]) -> list[dict[str, Any]]:
-    """The success rows as plain data, for --json."""
+    """The success rows as plain data, for JSON."""
     return [to_plain(row) for row in success_rows(cells)]
 
 
 def json_means(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> list[dict[str, Any]]:
-    """The means over seeds as plain data, for --json."""
+    """The means over seeds as plain data, for JSON."""
     planned = list(planned)
     return [
         {"contest": title, **to_plain(mean)}

@@ -10,7 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from saltwm.cli.printing import announce, command_line, next_command, say, show, spell
+from saltwm.cli.printing import aligned, announce, next_command, say
+from saltwm.jobs.job import command_line, spell
 from saltwm.jobs.suite import Suite
 
 ODD = Path("/somewhere/with spaces/and [bold]brackets[/bold] :smile:") / ("long" * 60) / "it's $HOME"
@@ -48,7 +49,7 @@ def test_an_ordinary_command_has_no_quotes():
 
 def test_a_path_or_a_hash_is_one_word_however_narrow_the_terminal_is():
     path, words = "results/" + "long" * 30, "many words " * 12
-    out = printed(lambda: show(False, {"where": path, "what_it_says": words, "list": [{"a": 1}, {"a": 2}]}))
+    out = printed(lambda: say(aligned({"where": path, "what_it_says": words, "list": [{"a": 1}, {"a": 2}]})))
     assert f"where         {path}\n" in out
     assert "what it says  many words many words many\n              words many" in out
     assert out.endswith("list          a 1\n              a 2\n")
@@ -63,4 +64,4 @@ def test_brackets_are_text_in_results_and_tables_too():
     table = Table(box=None, show_header=False)
     table.add_row("pip install saltwm[ray]")
     assert "saltwm[ray]" in printed(lambda: say(table))
-    assert "runs/[red]x" in printed(lambda: show(False, {"run": "runs/[red]x"}, "saltwm info"))
+    assert "runs/[red]x" in printed(lambda: say(aligned({"run": "runs/[red]x"})))

@@ -9,19 +9,19 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from fake_results import make_results
 
-from saltwm.cli import story
-from saltwm.cli.printing import spell
-from saltwm.cli.story import Reproduce, timed
 from saltwm.cli.telling import perform
 from saltwm.disk.records import read_stages
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.errors import UsageError
 from saltwm.interop.hdf5 import export_hdf5
+from saltwm.jobs import reproduce as story
 from saltwm.jobs.collect import Collect
+from saltwm.jobs.job import Job, spell
+from saltwm.jobs.reproduce import Reproduce, timed
 
 
 def spelled(reproduce: Reproduce, environment: str) -> list[str]:
-    return [spell(verb) for verb in reproduce.verbs(environment)]
+    return [spell(verb) for verb in reproduce.of(environment)]
 
 
 def test_one_environment_lies_directly_under_out(tmp_path):
@@ -63,7 +63,7 @@ def test_what_is_made_of_everything_comes_last(tmp_path):
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(Job):
     """A verb that does nothing, or is stopped where a file says so."""
 
     name: str
@@ -82,13 +82,13 @@ def test_a_stopped_reproduction_goes_on_to_its_report(tmp_path, monkeypatch):
     stopper = tmp_path / "stop"
     stopper.touch()
     steps = [Step("collect", stopper), Step("train", stopper)]
-    monkeypatch.setattr(Reproduce, "verbs", lambda self, environment: iter(steps))
+    monkeypatch.setattr(Reproduce, "of", lambda self, environment: iter(steps))
     reproduce = Reproduce("two-room", tmp_path, "quick")
     with pytest.raises(KeyboardInterrupt):
-        reproduce.do()
+        perform(reproduce)
     assert [(s.sessions, s.finished) for s in read_stages(tmp_path / "results")] == [(1, True), (1, False)]
     stopper.unlink()
-    reproduce.do()
+    perform(reproduce)
     assert [(s.sessions, s.finished) for s in read_stages(tmp_path / "results")] == [(1, True), (2, True)]
     assert "How long it took" in (tmp_path / "report" / "index.html").read_text()
     assert "How long it took" in (tmp_path / "results.md").read_text()
@@ -110,7 +110,7 @@ def test_a_step_s_time_is_that_of_its_sessions_until_it_is_done(tmp_path, monkey
 
 def test_a_reproduction_by_nobody_is_refused_with_nothing_written(tmp_path):
     with pytest.raises(UsageError, match="workers must be at least 1, found 0"):
-        Reproduce("two-room", tmp_path / "out", "quick", workers=0).do()
+        perform(Reproduce("two-room", tmp_path / "out", "quick", workers=0))
     assert not (tmp_path / "out").exists()
 
 
@@ -140,10 +140,10 @@ def test_the_papers_size_without_its_file_says_what_to_give(tmp_path):
 @pytest.mark.full
 def test_the_papers_size_runs_from_a_file_of_the_public_layout_to_its_report(tmp_path, capsys):
     """A dry run: two steps of both models at 224 px, one task, on a file that has the public layout."""
-    ours = Collect("push-t", tmp_path / "ours", 24, image_size=224, workers=1).run()
+    ours = Collect("push-t", tmp_path / "ours", 24, image_size=224, workers=1).do()
     export_hdf5(ours, tmp_path / "pusht.h5")
     perform(Reproduce("push-t", tmp_path / "out", "full-size", tmp_path / "pusht.h5", dry_run=True, workers=1))
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert "salt: " in said
     assert "steps of 128 windows; on " in said
     assert (tmp_path / "out" / "report" / "index.html").exists()

@@ -193,9 +193,9 @@ def test_a_dataset_on_its_way_is_read_as_it_was_and_goes_on_to_nothing_else(tmp_
     recipe = parts.start(tmp_path, make_recipe(episodes=12))
     parts.write_part(tmp_path, recipe, 3, [make_episode(i, recipe) for i in recipe.part_episodes(3)])
     assert Dataset.open(tmp_path).sha256 == old
-    with pytest.raises(MismatchError, match=r"is on its way to 12 episodes, found --episodes 20; finish it with"):
+    with pytest.raises(MismatchError, match=r"is on its way to 12 episodes, found `episodes` 20; finish it with"):
         parts.start(tmp_path, make_recipe(episodes=20))
-    with pytest.raises(MismatchError, match=r"is on its way to 12 episodes, found --episodes 7"):
+    with pytest.raises(MismatchError, match=r"is on its way to 12 episodes, found `episodes` 7"):
         parts.start(tmp_path, make_recipe(episodes=7))
 
 

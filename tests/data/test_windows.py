@@ -132,7 +132,7 @@ def test_impossible_windows_are_refused_with_the_reason(make_dataset):
     sparse, _ = make_dataset(frame_every=5, lengths=[20, 20])
     with pytest.raises(UsageError, match="frameskip must be a multiple of 5, found 4"):
         Windows(sparse, frames=2, frameskip=4)
-    with pytest.raises(UsageError, match="need episodes of 25 steps, the longest has 20; train with fewer --starts"):
+    with pytest.raises(UsageError, match="need episodes of 25 steps, the longest has 20; train with fewer `starts`"):
         Windows(sparse, frames=6, frameskip=5)
     windows = Windows(sparse, frames=3, frameskip=5, validation_fraction=0.0)
     with pytest.raises(UsageError, match="fewer than a batch of 100"):

@@ -16,15 +16,20 @@ from saltwm.disk import checkpoint, durable
 from saltwm.disk.records import read_decoding
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
 from saltwm.jobs import decode
-from saltwm.jobs.decode import choose_frames, decode_run, draw_rollouts, pixel_mse, predict
+from saltwm.jobs.decode import Decoded, choose_frames, decode_run, draw_rollouts, pixel_mse, predict
 from saltwm.jobs.diagnose import Stretches
+from saltwm.jobs.measures import Decode
 
 STEPS = 40
 
 
+def draw(run, dataset, results, **options) -> Decoded:
+    return decode_run(Decode(run, dataset.path, results, **options), dataset)
+
+
 @pytest.fixture(scope="module")
 def decoded(run, dataset, tmp_path_factory):
-    return decode_run(run, dataset, tmp_path_factory.mktemp("decoded"), steps=STEPS, episodes=2)
+    return draw(run, dataset, tmp_path_factory.mktemp("decoded"), steps=STEPS, episodes=2)
 
 
 def test_decoded_true_frames_beat_the_mean_picture(decoded):
@@ -41,7 +46,7 @@ def test_latents_that_say_nothing_of_their_frames_do_not_beat_the_mean_picture(
 ):
     encode = decode.encode_pictures
     monkeypatch.setattr(decode, "encode_pictures", lambda model, frames: collapse(encode(model, frames)))
-    record = decode_run(run, dataset, tmp_path, steps=STEPS).record
+    record = draw(run, dataset, tmp_path, steps=STEPS).record
     assert np.mean(record.true_mse) > 0.97 * np.mean(record.mean_mse)
 
 
@@ -50,7 +55,7 @@ def test_held_out_episodes_never_enter_the_fit(run, dataset, tmp_path, monkeypat
     assert not set(fitted) & set(tested)
     read, seen = dataset.read_frames, []
     monkeypatch.setattr(dataset, "read_frames", lambda e, t: seen.append((set(e), len(e))) or read(e, t))
-    record = decode_run(run, dataset, tmp_path, steps=1).record
+    record = draw(run, dataset, tmp_path, steps=1).record
     (drawn, _), (fit, count) = seen
     assert drawn <= set(tested)
     assert fit <= set(fitted)
@@ -67,10 +72,10 @@ def test_frames_are_chosen_once_each_and_only_stored_ones(dataset):
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_another(run, dataset, decoded, tmp_path):
-    again = decode_run(run, dataset, tmp_path / "again", steps=STEPS, episodes=2)
+    again = draw(run, dataset, tmp_path / "again", steps=STEPS, episodes=2)
     for name in ("decoded.png", "decoded.json"):
         assert (again.folder / name).read_bytes() == (decoded.folder / name).read_bytes()
-    other = decode_run(run, dataset, tmp_path / "other", steps=1, episodes=2, seed=1)
+    other = draw(run, dataset, tmp_path / "other", steps=1, episodes=2, seed=1)
     assert other.record.picture_sha256 != again.record.picture_sha256
 
 
@@ -141,7 +146,7 @@ def test_the_paper_s_decoder_has_its_queries_and_blocks():
     assert DECODERS["paper"].steps == 30_000
     with torch.no_grad():
         assert network(torch.zeros(1, 192)).shape == (1, 3, 224, 224)
-    with pytest.raises(UsageError, match="--decoder small"):
+    with pytest.raises(UsageError, match="use the decoder small"):
         DECODERS["paper"].network(192, 100)
 
 
@@ -165,27 +170,27 @@ def test_both_decoders_place_what_a_latent_says_where_it_is(run):
 
 
 def test_a_model_of_another_world_is_refused_before_anything_is_written(run, dataset, tmp_path):
-    other = SimpleNamespace(world=dataclasses.replace(dataset.world, image_size=24))
+    other = SimpleNamespace(path=dataset.path, world=dataclasses.replace(dataset.world, image_size=24))
     with pytest.raises(MismatchError, match="image_size: expected 16, found 24"):
-        decode_run(run, other, tmp_path)
+        draw(run, other, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_another_run_of_the_same_name_is_not_replaced(run, dataset, decoded, tmp_path):
-    results, twin = decoded.folder.parents[1], shutil.copytree(run, tmp_path / run.name)
-    with pytest.raises(MismatchError, match=r"holds the decoded\.json of .*; use another --out"):
-        decode_run(twin, dataset, results, steps=1)
+def test_another_run_of_the_same_name_is_not_replaced(run, lewm_run, dataset, decoded, tmp_path):
+    results, twin = decoded.folder.parents[1], shutil.copytree(lewm_run, tmp_path / run.name)
+    with pytest.raises(MismatchError, match=r"belongs to another job \(run: expected"):
+        draw(twin, dataset, results, steps=1)
     assert read_decoding(decoded.folder / "decoded.json") == decoded.record
 
 
 def test_impossible_wishes_are_refused(run, dataset, tmp_path):
     for wish in ({"steps": 0}, {"episodes": 0}, {"frames": 0}):
         with pytest.raises(UsageError, match="must be at least 1"):
-            decode_run(run, dataset, tmp_path, **wish)
+            draw(run, dataset, tmp_path, **wish)
     with pytest.raises(UsageError, match="held-out episodes have 45 steps, expected at least 50"):
-        decode_run(run, dataset, tmp_path, episodes=50)
+        draw(run, dataset, tmp_path, episodes=50)
     with pytest.raises(UsageError, match="decoder"):
-        decode_run(run, dataset, tmp_path, decoder="large")
+        draw(run, dataset, tmp_path, decoder="large")
 
 
 def test_latents_that_are_not_finite_are_refused(run):

@@ -11,10 +11,11 @@ from saltwm.bench import efficiency as efficiency_table
 from saltwm.bench import planning as efficiency
 from saltwm.bench.planning import bare_products, contraction_cost, matrix_cost, paper_model
 from saltwm.bench.timing import Figure, Timings, take_turns
-from saltwm.cli.bench import BENCHES, Bench
+from saltwm.cli.telling import perform
 from saltwm.disk.records import Efficiency
 from saltwm.ground.errors import UsageError
 from saltwm.ground.strict_json import from_plain, to_plain
+from saltwm.jobs.bench import BENCHES, Bench
 from saltwm.planning.costs import Situation, terminal_cost
 
 
@@ -86,11 +87,11 @@ def test_a_figure_says_whether_it_is_what_was_wanted(figure, met):
 def test_bench_writes_and_prints_what_was_measured(monkeypatch, tmp_path, capsys):
     figure = Figure("speed", 2.0, "x", at_least=1.0, note="once")
     monkeypatch.setitem(BENCHES, "plan", lambda quick: [figure])
-    Bench("plan", out=tmp_path / "bench").do()
+    perform(Bench("plan", out=tmp_path / "bench"))
     assert "speed" in capsys.readouterr().out
     expected = [dataclasses.asdict(figure) | {"met": True}]
     assert json.loads((tmp_path / "bench" / "plan.json").read_text()) == expected
-    Bench("plan", json=True).do()
+    perform(Bench("plan", json=True))
     assert json.loads(capsys.readouterr().out) == {"plan": expected}
     with pytest.raises(UsageError, match="did you mean 'plan'"):
         Bench("plam").do()

@@ -14,8 +14,14 @@ from saltwm.disk.checkpoint import load
 from saltwm.disk.durable import read_config
 from saltwm.disk.records import Diagnosis, Probes, Training
 from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
-from saltwm.jobs.diagnose import diagnose_run, training_seconds
+from saltwm.jobs.diagnose import Diagnosed, diagnose_run, training_seconds
+from saltwm.jobs.measures import Diagnose
+
+
+def diagnose(run, dataset, results, **options) -> Diagnosed:
+    return diagnose_run(Diagnose(run, dataset.path, results, **options), dataset)
 
 
 @pytest.fixture
@@ -88,7 +94,7 @@ def test_a_collapsed_latent_has_no_order_rather_than_one_of_zero(rng):
 @pytest.mark.parametrize("kind", ["salt", "lewm"])
 def test_a_diagnosis_leaves_probes_and_training_beside_it(kind, run, lewm_run, dataset, tmp_path):
     path = run if kind == "salt" else lewm_run
-    found = diagnose_run(path, dataset, tmp_path, horizon=4, trajectories=3, batches=2, frames=100)
+    found = diagnose(path, dataset, tmp_path, horizon=4, trajectories=3, batches=2, frames=100)
     assert read_config(Diagnosis, found.folder / "diagnosis.json") == found.diagnosis
     assert read_config(Probes, found.folder / "probes.json") == found.probes
     assert read_config(Training, found.folder / "training.json") == found.training
@@ -109,18 +115,20 @@ def test_a_diagnosis_leaves_probes_and_training_beside_it(kind, run, lewm_run, d
     assert spread < 1e-12 if kind == "salt" else spread > 1e-6
 
 
-def test_a_diagnosis_replaces_its_own_and_not_that_of_another_run(run, dataset, tmp_path):
+def test_a_diagnosis_replaces_its_own_and_not_that_of_another_run(run, lewm_run, dataset, tmp_path):
     sizes = {"horizon": 2, "trajectories": 2, "batches": 1, "frames": 20}
     weights_alone = shutil.copytree(run, tmp_path / "elsewhere" / run.name)
     (weights_alone / "metrics.jsonl").unlink()
-    found = diagnose_run(run, dataset, tmp_path, **sizes)
-    diagnose_run(run, dataset, tmp_path, **sizes)
-    with pytest.raises(MismatchError, match=r"holds the diagnosis\.json of .*; use another --out"):
-        diagnose_run(weights_alone, dataset, tmp_path, **sizes)
+    found = diagnose(run, dataset, tmp_path, **sizes)
+    diagnose(run, dataset, tmp_path, **sizes)
+    namesake = shutil.copytree(lewm_run, tmp_path / "another" / run.name)
+    with pytest.raises(MismatchError, match=r"belongs to another job \(run: expected \w{12}, found \w{12}\)"):
+        diagnose(namesake, dataset, tmp_path, **sizes)
+    with pytest.raises(MismatchError, match=r"belongs to another job \(frames: expected 21, found 20\)"):
+        diagnose(run, dataset, tmp_path, **{**sizes, "frames": 21})
     assert read_config(Diagnosis, found.folder / "diagnosis.json") == found.diagnosis
-    # A run without curves leaves none of an earlier diagnosis.
-    (found.folder / "diagnosis.json").unlink()
-    diagnose_run(weights_alone, dataset, tmp_path, **sizes)
+    # The same weights without curves are the same model; they leave no curves of an earlier diagnosis.
+    diagnose(weights_alone, dataset, tmp_path, **sizes)
     assert not (found.folder / "metrics.jsonl").exists()
 
 
@@ -131,13 +139,27 @@ def test_a_diagnosis_is_replaced_from_another_working_directory_by_its_own_run_a
     for name, source in (("mine", run), ("others", lewm_run)):
         shutil.copytree(source, tmp_path / name / "runs" / "x")
     monkeypatch.chdir(tmp_path / "mine")
-    diagnose_run(Path("runs/x"), dataset, tmp_path / "results", **sizes)
+    diagnose(Path("runs/x"), dataset, tmp_path / "results", **sizes)
     monkeypatch.chdir(tmp_path)
-    found = diagnose_run(Path("mine/runs/x"), dataset, tmp_path / "results", **sizes)
+    found = diagnose(Path("mine/runs/x"), dataset, tmp_path / "results", **sizes)
     assert found.diagnosis.run == "mine/runs/x"
     monkeypatch.chdir(tmp_path / "others")
-    with pytest.raises(MismatchError, match=r"holds the diagnosis\.json of mine/runs/x, not of runs/x"):
-        diagnose_run(Path("runs/x"), dataset, tmp_path / "results", **sizes)
+    with pytest.raises(MismatchError, match=r"results/diagnostics/x: belongs to another job"):
+        diagnose(Path("runs/x"), dataset, tmp_path / "results", **sizes)
+    # Records from before diagnoses left a job file are known by the path that they name.
+    (found.folder / "diagnose.json").unlink()
+    with pytest.raises(MismatchError, match=r"belongs to another job \(run: expected '.*/others/runs/x', found "):
+        diagnose(Path("runs/x"), dataset, tmp_path / "results", **sizes)
+
+
+def test_a_diagnosis_is_repeated_from_its_folder(run, dataset, tmp_path):
+    found = diagnose(run, dataset, tmp_path, horizon=2, windows=(4,), trajectories=2, batches=1, frames=20)
+    (job,) = Again((found.folder,), tmp_path / "again").jobs()
+    assert (job.horizon, job.windows, job.inputs["data"]) == (2, (4,), dataset.sha256)
+    assert job.do().diagnosis == found.diagnosis
+    other = Collect("two-room", tmp_path / "other", 30, seed=5, image_size=16, frame_every=5, workers=1).do()
+    with pytest.raises(MismatchError, match=r"the inputs are not those of the first time \(data: expected"):
+        dataclasses.replace(job, data=other.path).do()
 
 
 @pytest.mark.parametrize(("episodes", "is_held_out"), [(4, False), (1, True)])
@@ -146,15 +168,15 @@ def test_too_few_episodes_for_a_diagnosis_are_a_usage_error(run, tmp_path, episo
         "two-room", tmp_path / "few", episodes, image_size=16, frame_every=5, held_out=is_held_out, workers=1
     ).do()
     with pytest.raises(UsageError, match=rf"few: of {episodes} episode\(s\) none is held out .*collect more") as error:
-        diagnose_run(run, few, tmp_path / "results", horizon=2, trajectories=2, batches=1, frames=20)
-    assert "--held-out" in str(error.value)
+        diagnose(run, few, tmp_path / "results", horizon=2, trajectories=2, batches=1, frames=20)
+    assert "`held_out`" in str(error.value)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "results").exists()
 
 
 def test_a_diagnosis_on_episodes_that_training_saw_says_so(run, dataset, tmp_path, capsys, monkeypatch):
     sizes = {"horizon": 2, "trajectories": 2, "batches": 1, "frames": 20}
-    diagnose_run(run, dataset, tmp_path, **sizes)
+    diagnose(run, dataset, tmp_path, **sizes)
     assert capsys.readouterr().err == ""
     read_info = checkpoint.read_info
 
@@ -164,7 +186,7 @@ def test_a_diagnosis_on_episodes_that_training_saw_says_so(run, dataset, tmp_pat
         return dataclasses.replace(info, run=dataclasses.replace(info.run, train=train))
 
     monkeypatch.setattr(checkpoint, "read_info", split_by_windows)
-    diagnose_run(run, dataset, tmp_path, **sizes)
+    diagnose(run, dataset, tmp_path, **sizes)
     said = capsys.readouterr().err
     assert "it held out windows of this dataset" in said
     assert said.count("\n") == 1

@@ -134,7 +134,7 @@ def test_a_cell_s_file_is_its_command(undisturbed, run, asked, tmp_path):
     main([*words[1:], "--workers", "1", "--pictures", "0"])
     assert records(tmp_path) == records(undisturbed)
     retrained = dataclasses.replace(job, inputs={**job.inputs, "run": "0" * 64}, out=tmp_path)
-    with pytest.raises(MismatchError, match=r"not what was evaluated before \(run: expected 000000000000"):
+    with pytest.raises(MismatchError, match=r"not those of the first time \(run: expected 000000000000"):
         retrained.do()
 
 

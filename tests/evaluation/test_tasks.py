@@ -71,7 +71,7 @@ def test_too_many_tasks_say_how_many_there_are(dataset, held_out):
 
 
 def test_clean_tasks_need_held_out_episodes(dataset):
-    with pytest.raises(UsageError, match="--held-out"):
+    with pytest.raises(UsageError, match="`held_out`"):
         choose_tasks(dataset, CLEAN, 5, 1, None)
 
 
@@ -81,7 +81,7 @@ def test_frozen_tasks_come_back_and_edited_ones_are_refused(dataset, held_out, t
     write_tasks(path, chosen)
     assert read_tasks(path) == chosen
     write_tasks(path, chosen)
-    with pytest.raises(MismatchError, match="another task set"):
+    with pytest.raises(MismatchError, match=r"belongs to another job \(tasks: expected"):
         write_tasks(path, dataclasses.replace(chosen, seed=9))
     path.write_text(path.read_text().replace('"start_step": ', '"start_step": 1'))
     with pytest.raises(DamagedError, match="edited"):

@@ -13,7 +13,7 @@ from saltwm.ground.config import PriorConfig
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.rng import stream
 from saltwm.interop.recordings import Recording
-from saltwm.jobs.diagnose import diagnose_run
+from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.prior_learner import learn_prior
 from saltwm.jobs.score import Score, Stretches, _against_stillness, _ranked
 from saltwm.train import train
@@ -68,9 +68,9 @@ def test_recordings_train_and_are_scored_diagnosed_and_given_a_prior(tmp_path: P
     assert found.prior_nll is None
     learn_prior(tmp_path / "run", dataset, PriorConfig(steps=2, width=8, batch_size=8))
     assert Score(tmp_path / "run", tmp_path / "data", pairs=16).do().prior_nll is not None
-    diagnosed = diagnose_run(
-        tmp_path / "run", dataset, tmp_path / "out", horizon=5, trajectories=4, batches=1, frames=64
-    )
+    diagnosed = Diagnose(
+        tmp_path / "run", dataset.path, tmp_path / "out", horizon=5, trajectories=4, batches=1, frames=64
+    ).do()
     assert diagnosed.probes.cost_order is None  # nobody knows the true distance
     assert [probe.field for probe in diagnosed.probes.fields] == ["state"]
 

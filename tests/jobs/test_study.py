@@ -1,6 +1,7 @@
 """A study trains what the paper varies, adopts what is there, and is read by the names that it gave."""
 
 import dataclasses
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +13,12 @@ from saltwm.disk import checkpoint
 from saltwm.disk.durable import read_config
 from saltwm.disk.records import Evaluation
 from saltwm.ground.errors import MismatchError, UsageError
-from saltwm.jobs import presets, study
-from saltwm.jobs.presets import Recipe
+from saltwm.jobs import presets, recipes, study
+from saltwm.jobs.collect import Collect
+from saltwm.jobs.job import spell
+from saltwm.jobs.recipes import DATA, RUN, Recipe
 from saltwm.jobs.study import PLANS, Asked, Plan, Study, Variant, same_training, steps
+from saltwm.jobs.train import Train
 from saltwm.report.studies import STUDIES
 from saltwm.train import train
 
@@ -32,8 +36,8 @@ def test_the_shipped_models_are_what_studies_compare_with(environment, model):
 
 @pytest.mark.parametrize("variant", sorted({v for plan in PLANS.values() for v in plan.variants}, key=repr), ids=repr)
 def test_the_command_of_a_variant_trains_its_config(variant):
-    words = variant.train_words(Path("data"), Path("run"))
-    assert same_training(cli.parse(words).config(), variant.config())
+    words = shlex.split(spell(variant.train(Path("data"), Path("run"))))
+    assert same_training(cli.parse(words[1:]).config(), variant.config())
 
 
 def test_variants_are_told_apart_by_their_names():
@@ -66,7 +70,8 @@ def small(monkeypatch, tmp_path, tiny):
     monkeypatch.chdir(tmp_path)
     config = dataclasses.replace(tiny, preset="cpu")
     monkeypatch.setitem(presets.PRESETS, "cpu", config)
-    monkeypatch.setitem(presets.RECIPES, ("cpu", "two-room"), Recipe(30, 4, (), image_size=16))
+    usual = Recipe(Collect("two-room", DATA, 30, image_size=16, frame_every=5), Train(DATA, RUN, steps=4), ())
+    monkeypatch.setitem(recipes.RECIPES, ("cpu", "two-room"), usual)
     plan = Plan("nowhere", "anything?", (Variant("two-room"), Variant("two-room", modes=0)), (Asked(tasks=2),))
     monkeypatch.setitem(PLANS, "modulation", plan)
     ran = []
@@ -84,7 +89,7 @@ def small(monkeypatch, tmp_path, tiny):
 
 def test_a_study_runs_what_is_missing_and_nothing_twice(small, monkeypatch):
     job, ran = small
-    commands = [step.words[0] for step in steps(job)]
+    commands = [step.job.VERB for step in steps(job)]
     assert commands == ["collect", *["train", "evaluate", "diagnose"] * 2]
     perform(job)
     assert sorted(ran) == sorted(commands)
@@ -104,9 +109,9 @@ def test_finished_runs_are_adopted_by_what_they_are_and_not_by_their_names(small
     train(Variant("two-room", modes=0).config(), dataset, elsewhere / "any-name")
     train(Variant("two-room", seed=7).config(), dataset, elsewhere / "two-room-salt")
     adopting = dataclasses.replace(job, runs=(elsewhere,))
-    trained = [step.words[-1] for step in steps(adopting) if step.words[0] == "train"]
-    assert [Path(path).name for path in trained] == ["two-room-salt"]
-    evaluated = [step.words[1] for step in steps(adopting) if step.words[0] == "evaluate"]
+    jobs = [step.job for step in steps(adopting)]
+    assert [job.out.name for job in jobs if job.VERB == "train"] == ["two-room-salt"]
+    evaluated = [job.run for job in jobs if job.VERB == "evaluate"]
     assert str(elsewhere / "any-name") in evaluated
 
 

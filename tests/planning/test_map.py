@@ -146,9 +146,9 @@ def test_a_goal_beyond_the_horizon_is_left_to_the_prior(config):
 @by_kind
 def test_without_a_prior_it_says_which_command_makes_one(config):
     model = shaken(SMALL)
-    with pytest.raises(UsageError, match="saltwm prior RUN"):
+    with pytest.raises(UsageError, match="needs an action prior"):
         plan(model, situation(model, 1), horizon=HORIZON, generators=generators(0), config=config)
-    with pytest.raises(UsageError, match="saltwm prior RUN"):
+    with pytest.raises(UsageError, match="needs an action prior"):
         Agent(model, config)
 
 

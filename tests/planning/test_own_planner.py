@@ -93,7 +93,7 @@ def test_a_planner_is_named_as_module_and_function(shooting):
 
 
 def test_a_planner_that_only_a_file_names_is_refused(shooting):
-    with pytest.raises(UsageError, match=r"a file does not run code; name it yourself: --planner my_planners:shooting"):
+    with pytest.raises(UsageError, match="name it yourself, as the `planner` my_planners:shooting"):
         own.require_named(OwnPlannerConfig(shooting))
     own.require_named(CEMConfig())
 

@@ -174,7 +174,7 @@ def test_a_prior_that_proposes_nan_is_refused():
     prior = shaken_prior()
     with torch.no_grad():
         prior.head.bias[3] = math.nan
-    with pytest.raises(DamagedError, match="saltwm prior"):
+    with pytest.raises(DamagedError, match="proposes numbers that are not finite"):
         prior.propose(torch.zeros(1, 12), torch.zeros(1, 12), torch.tensor([3]))
 
 

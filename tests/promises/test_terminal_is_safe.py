@@ -6,7 +6,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from saltwm.cli.printing import say, say_error, show
+from saltwm.cli.printing import aligned, say, say_error
 from saltwm.disk import checkpoint, durable
 from saltwm.ground.progress import console
 from saltwm.ground.terminal import printable
@@ -42,8 +42,7 @@ def test_what_is_printed_holds_no_control_characters(capsys):
     for text in hostile_strings(200):
         say(text)
         say_error(text)
-        show(False, {"preset": text, "nested": {"key": [text]}})
-        show(True, {"preset": text})
+        say(aligned({"preset": text, "nested": {"key": [text]}}))
         console.print(text, markup=False)
         out, err = capsys.readouterr()
         assert not control_characters(out + err)

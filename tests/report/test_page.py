@@ -210,10 +210,10 @@ def test_a_decoded_picture_that_is_not_the_record_s_is_left_out_and_named(copy):
     folder = make_decoding(copy, "two-room-salt", "two-room", "salt")
     (folder / "decoded.png").write_bytes((folder / "decoded.png").read_bytes() + b"x")
     findings = read_findings(copy)
-    assert any("two-room-salt" in note and "saltwm decode makes both anew" in note for note in findings.unfinished)
+    assert any("two-room-salt" in note and "decode the run again to make both" in note for note in findings.unfinished)
     assert "Decoded open-loop predictions" not in render(findings)
     (folder / "decoded.png").unlink()
-    assert any("saltwm decode makes both anew" in note for note in read_findings(copy).unfinished)
+    assert any("decode the run again to make both" in note for note in read_findings(copy).unfinished)
 
 
 def test_a_decoded_picture_that_is_none_is_damage(copy):
@@ -252,7 +252,7 @@ def test_a_user_s_own_method_is_a_row_like_any_other(tmp_path):
 
 def test_an_empty_or_missing_folder_names_the_command_that_fills_it(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(UsageError, match="saltwm evaluate"):
+        with pytest.raises(UsageError, match="no results to report"):
             build_report(folder, tmp_path / "page")
     assert not (tmp_path / "page").exists()
 

@@ -13,8 +13,10 @@ from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.ground.config import GaussNewtonConfig
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.strict_json import to_plain
+from saltwm.jobs.again import spell_again
+from saltwm.jobs.pages import Results
 from saltwm.report.findings import read_findings
-from saltwm.report.markdown import BEGIN, END, check_results, document, readme_table, with_table
+from saltwm.report.markdown import BEGIN, END, document, readme_table, with_table
 from saltwm.report.table import markdown_table
 from saltwm.report.tables import duration, pooled_rows
 
@@ -31,7 +33,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def text(results):
-    return document(read_findings(results), "saltwm results results")
+    return document(read_findings(results, spell_again), "saltwm results results")
 
 
 def test_every_pooled_rate_stands_in_the_document_with_counts_and_interval(text, results):
@@ -50,13 +52,14 @@ def test_the_paper_s_figures_stand_beside_and_are_marked(text):
 
 
 def test_each_table_has_commands_that_repeat_it_elsewhere_on_the_same_tasks(text, results):
-    runs = "runs/cube-salt/checkpoints/step-000200 runs/cube-lewm/checkpoints/step-000200"
-    here = [cell.evaluation for cell in read_cells(results) if cell.evaluation.method == "salt"]
-    here = [e for e in here if (e.environment, e.protocol) == ("cube", "paper")]
-    tasks = sorted(results / e.tasks_file for e in here)
-    assert f"saltwm suite {runs} --task-sets {' '.join(map(str, tasks))} --out work/again\n" in text
-    assert "saltwm diagnose runs/two-room-lewm --data data/two-room --out work/again" in text
-    assert "saltwm anatomy work/again salt lewm --out work/anatomy" in text
+    cells = {cell.name: cell.evaluation for cell in read_cells(results)}
+    row = [name for name, e in cells.items() if (e.environment, e.method, e.protocol) == ("cube", "salt", "paper")]
+    of_row = [results / "evaluations" / name for name in row]
+    assert len(of_row) == 3
+    lines = [line for line in text.splitlines() if line.startswith("saltwm again ")]
+    assert any(all(f" {folder} " in line for folder in of_row) for line in lines)
+    assert all(line.endswith(" --out work/again") for line in lines)
+    assert f"{results}/diagnostics/two-room-lewm" in text
     assert f"--out {results}\n" not in text  # there a finished evaluation would only be found finished
 
 
@@ -133,7 +136,7 @@ def test_the_readme_s_table_is_replaced_between_its_markers_only(results, tmp_pa
     assert "up to date" in capsys.readouterr().out
     out.write_text(out.read_text().replace("holds", "shines", 1))
     with pytest.raises(MismatchError, match="saltwm results"):
-        check_results(results, out, readme)
+        Results(results, out, readme, check=True).do()
     with pytest.raises(SystemExit) as stopped:
         main([*words, "--check"])
     assert stopped.value.code == 3
@@ -156,5 +159,5 @@ def test_durations_are_readable():
 @pytest.mark.skipif(not (REPOSITORY / "results").exists(), reason="no results are committed yet")
 def test_the_committed_documents_are_what_the_committed_records_give(monkeypatch):
     monkeypatch.chdir(REPOSITORY)
-    check_results(Path("results"), Path("docs/results.md"), Path("README.md"))
-    check_results(Path("search"), Path("docs/search.md"), Path("README.md"))
+    Results(Path("results"), Path("docs/results.md"), Path("README.md"), check=True).do()
+    Results(Path("search"), Path("docs/search.md"), Path("README.md"), check=True).do()

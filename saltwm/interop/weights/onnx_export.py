@@ -31,7 +31,7 @@ MODEL_FILE = "model.json"
 def export_onnx(run: Path, out: Path) -> dict[str, float] | None:
     """Write a run as ONNX; largest difference from torch by file, or None where onnxruntime is not installed."""
     if out.exists():
-        raise UsageError(f"{out}: exists already; choose another --out")
+        raise UsageError(f"{out}: exists already; choose another folder")
     require("export", "an ONNX export", "onnx")
     model = checkpoint.load(run)
     with durable.publish_directory(out) as directory:

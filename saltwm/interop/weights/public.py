@@ -8,6 +8,7 @@ scaling; on import a dataset supplies it, on export it is written beside.
 import dataclasses
 import io
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,12 @@ from torch import Tensor
 
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import CheckpointInfo, RunInfo
-from saltwm.disk.durable import read_config, write_config
+from saltwm.disk.claim import claim, require_unused
+from saltwm.disk.durable import read_config
 from saltwm.ground.checks import one_of
 from saltwm.ground.config import ModelConfig, ObjectiveConfig, RunConfig, TrainConfig, WorldSpec
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
-from saltwm.ground.strict_json import differing_fields
+from saltwm.ground.identity import Memo
 from saltwm.interop.weights.config_json import CONFIG_FILE, PublicModel, public_config, read_stated
 from saltwm.interop.weights.names import ACTION_MEAN, ACTION_STD, VitNames, canonical, from_public, to_public
 from saltwm.interop.weights.pt_file import read_pt
@@ -44,7 +46,7 @@ ENVIRONMENT_NAMES = {"tworoom": "two-room", "tworooms": "two-room", "pusht": "pu
 class Imported:
     """Where an imported run came from; RUN/import.json."""
 
-    source: str
+    source: Memo[str]
     weights_sha256: str
     model: str
     tensors: int
@@ -102,7 +104,7 @@ def _for_world(public: PublicModel, world: WorldSpec, source: Path) -> ModelConf
     if public.image_size != world.image_size:
         raise MismatchError(
             f"{source}: image_size: the weights expect {public.image_size} px frames, the dataset has "
-            f"{world.image_size} px; collect with --image-size {public.image_size}"
+            f"{world.image_size} px; collect with an `image_size` of {public.image_size}"
         )
     frameskip, rest = divmod(public.block_dim, world.action_dim)
     if rest:
@@ -148,23 +150,12 @@ def _run_config(model: ModelConfig) -> RunConfig:
 def _write_run(out: Path, imported: Imported, run: RunConfig, dataset: "Dataset", weights: dict[str, Tensor]) -> None:
     form, world, sha256, versions = checkpoint.FORMAT, dataset.world, dataset.sha256, checkpoint.package_versions()
     with durable.only_writer(out, "import-weights"):
-        _require_free(out, imported)
+        require_unused(out, IMPORT_FILE)
+        claim(out / IMPORT_FILE, imported, partial(read_config, Imported))
         durable.remove_leftovers(out / "checkpoints")
-        write_config(out / IMPORT_FILE, imported)
         checkpoint.start_run(out, RunInfo(form, run, world, str(dataset.path), sha256, 0, versions))
         info = CheckpointInfo(form, 0, run, world, sha256, {}, versions, dataset.recipe.source)
         checkpoint.save(out, info, weights, {}, keep=1)
-
-
-def _require_free(out: Path, imported: Imported) -> None:
-    """MismatchError unless `out` holds nothing yet or the same import."""
-    if (out / IMPORT_FILE).exists():
-        found = read_config(Imported, out / IMPORT_FILE)
-        different = differing_fields(dataclasses.replace(imported, source=found.source), found)
-        if different:
-            raise MismatchError(f"{out}: holds another import ({'; '.join(different)}); choose another --out")
-    elif any((out / name).exists() for name in (checkpoint.RUN_FILE, checkpoint.INFO_FILE)):
-        raise MismatchError(f"{out}: holds a training run or a checkpoint; choose another --out")
 
 
 # --- export ---------------------------------------------------------------------------------------------------------
@@ -173,13 +164,13 @@ def _require_free(out: Path, imported: Imported) -> None:
 def export_weights(run: Path, out: Path, names: VitNames = "transformers-4") -> int:
     """Write a run in the public layout, with the action scaling beside it; the number of tensors."""
     if out.exists():
-        raise UsageError(f"{out}: exists already; choose another --out")
+        raise UsageError(f"{out}: exists already; choose another folder")
     info, weights = checkpoint.read_weights(checkpoint.find_checkpoint(run))
     model, world = info.run.model, info.world
     if model.encoder.kind != "vit":
         raise UsageError(
             f"{run}: its encoder is {model.encoder.kind!r}, and the public layout has only 'vit'; "
-            "export it with --format onnx, or train with --preset paper"
+            "export it in the `format` onnx, or train the `preset` full-size"
         )
     public = PublicModel(model, world.image_size, model.frameskip * world.action_dim)
     # Cloned, because torch would save the whole of what a tensor is a part of.

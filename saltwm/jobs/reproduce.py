@@ -1,28 +1,25 @@
-"""Verbs about the whole: the machine, and an environment from nothing to its report."""
+"""Reproduce: an environment, or all of them, from nothing to the report."""
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from saltwm.cli.printing import announce, next_command, print_results, say, spell
-from saltwm.cli.telling import perform
 from saltwm.disk import durable
 from saltwm.disk.records import Stage, read_stages
 from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import ImitationConfig, MapConfig, ModelName
 from saltwm.ground.errors import UsageError
+from saltwm.ground.progress import console
 from saltwm.ground.strict_json import to_plain
-from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import DataImport
-from saltwm.jobs.job import Aside, Job, Maybe, Positional
+from saltwm.jobs.job import Aside, Composite, Job, Maybe, Positional, spell
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.pages import Anatomy, Report, Results
-from saltwm.jobs.prior import Prior
-from saltwm.jobs.suite import DEFAULT_PROTOCOLS, DEFAULT_SEEDS, Suite
+from saltwm.jobs.recipes import RECIPES, recipe
+from saltwm.jobs.suite import DEFAULT_PROTOCOLS, Suite
 from saltwm.jobs.train import Train
 
 PUBLIC = ("two-room", "push-t", "reacher", "cube")
@@ -33,7 +30,7 @@ PICTURES = 3
 
 
 @dataclass(frozen=True)
-class Reproduce(Job):
+class Reproduce(Composite):
     """Collect, train, evaluate, diagnose and report an environment, or all, from nothing; goes on where it stopped.
 
     SALT also gets an action prior, and is evaluated with it and a look after each block.
@@ -56,21 +53,24 @@ class Reproduce(Job):
     workers: Aside[int] = 2
     """Processes for collecting and evaluating."""
 
-    def do(self) -> None:
-        """The verbs one after another; each can be run by hand as printed."""
+    def jobs(self) -> Iterator[Job]:
+        """Each environment in turn, then what is made of all together."""
         at_least("workers", self.workers)
         for environment in self.environments():
-            for verb in self.verbs(environment):
-                announce(spell(verb))
-                with timed(self.results, environment, spell(verb)):
-                    perform(verb)
-                if isinstance(verb, DataImport):
-                    say(self.estimate(verb.out))
-        for verb in self.closing():
-            announce(spell(verb))
-            perform(verb)
-        print_results(self.results)
-        next_command(f"open {self.out / 'report' / 'index.html'} in a browser")
+            yield from self.of(environment)
+        yield from self.closing()
+
+    def do(self) -> None:
+        """Nothing: it is done by its jobs."""
+
+    @contextlib.contextmanager
+    def around(self, job: Job) -> Iterator[None]:
+        """Time what is made of nothing; say what the trainings will take once their data are there."""
+        whose = next((name for name in self.environments() if job in self.of(name)), None)
+        with contextlib.nullcontext() if whose is None else timed(self.results, whose, spell(job)):
+            yield
+        if isinstance(job, DataImport):
+            console.print(self.estimate(job.out), highlight=False, markup=False, soft_wrap=True)
 
     @property
     def results(self) -> Path:
@@ -79,7 +79,6 @@ class Reproduce(Job):
 
     def environments(self) -> list[str]:
         """What is reproduced, in the paper's order."""
-        from saltwm.jobs.presets import RECIPES
         from saltwm.report.tables import environment_order
 
         if self.preset == "full-size":
@@ -112,7 +111,7 @@ class Reproduce(Job):
         dataset = Dataset.open(data, verify="sizes")
         return "\n".join(training_cost(run_config("paper", model), dataset) for model in self.models())
 
-    def _papers_verbs(self, environment: str) -> Iterator[Any]:
+    def _at_the_papers_size(self, environment: str) -> Iterator[Job]:
         """The paper's sizes on the paper's data: its protocol with its three seeds, its decoder."""
         data, small = self.out / "data", self.dry_run
         assert self.source is not None
@@ -138,69 +137,38 @@ class Reproduce(Job):
         if not small:
             yield Decode(runs[0], data, self.results, decoder="attention")
 
-    def verbs(self, environment: str) -> Iterator[Any]:
-        """What will be run for one environment, in order."""
+    def of(self, environment: str) -> Iterator[Job]:
+        """What is done for one environment, in order."""
         if self.preset == "full-size":
-            yield from self._papers_verbs(environment)
+            yield from self._at_the_papers_size(environment)
             return
-        from saltwm.jobs.presets import recipe
-
-        plan = recipe(self.preset, environment)
+        usual = recipe(self.preset, environment)
         home = self.out / environment if self.environment == "all" else self.out
         data = home / "data"
-        yield Collect(
-            environment,
-            data,
-            plan.episodes,
-            policy=plan.policy,
-            image_size=plan.image_size,
-            render=plan.render,
-            frame_every=plan.frame_every,
-            workers=self.workers,
-        )
-        runs = [home / "runs" / f"{environment}-{model}" for model in self.models()]
+        yield replace(usual.collect, out=data, workers=self.workers)
+        runs = tuple(home / "runs" / f"{environment}-{model}" for model in self.models())
         for run, model in zip(runs, self.models(), strict=True):
-            yield Train(
-                data,
-                run,
-                self.preset,
-                model,
-                steps=plan.steps,
-                starts=plan.starts,
-                batch_size=plan.batch_size,
-                projections=plan.projections,
-            )
-        yield Prior(runs[0], data, steps=plan.prior_steps)
-        for asked in plan.questions:
-            yield Suite(
-                tuple(runs),
-                (data,),
-                out=self.results,
-                protocols=None if asked.protocols == DEFAULT_PROTOCOLS else asked.protocols,
-                horizons=asked.horizons,
-                seeds=None if asked.seeds == DEFAULT_SEEDS else asked.seeds,
-                tasks=asked.tasks,
-                workers=self.workers,
-                pictures=PICTURES,
-            )
-        yield Suite(
-            (runs[0],),
-            (data,),
-            out=self.results,
+            yield replace(usual.train, dataset=data, out=run, model=model)
+        yield replace(usual.prior, run=runs[0], data=data)
+        suites = [
+            replace(suite, runs=runs, data=(data,), out=self.results, workers=self.workers, pictures=PICTURES)
+            for suite in usual.suites
+        ]
+        yield from suites
+        yield replace(
+            next(suite for suite in suites if "clean" in (suite.protocols or DEFAULT_PROTOCOLS)),
+            runs=runs[:1],
             protocols=("clean",),
             planners=(MapConfig(), ImitationConfig()),
             look_every=1,
-            tasks=next(asked.tasks for asked in plan.questions if "clean" in asked.protocols),
             no_random=True,
-            workers=self.workers,
-            pictures=PICTURES,
         )
         for run in runs:
             yield Diagnose(run, data, self.results)
         if self.preset != "quick":
             yield Decode(runs[0], data, self.results)
 
-    def closing(self) -> Iterator[Any]:
+    def closing(self) -> Iterator[Job]:
         """What is made of everything together."""
         if "lewm" in self.models() and not self.dry_run:
             yield Anatomy(self.results, "salt", "lewm", self.out / "anatomy")
@@ -226,7 +194,7 @@ def timed(results: Path, environment: str, command: str) -> Iterator[None]:
         durable.write_json(results / "stages.json", [to_plain(one) for one in stages.values()])
 
     durable.make_folder(results)
-    write(dataclasses.replace(stage, sessions=stage.sessions + 1))
+    write(replace(stage, sessions=stage.sessions + 1))
     started, finished = time.perf_counter(), False
     try:
         yield
