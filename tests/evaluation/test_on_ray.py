@@ -151,10 +151,10 @@ def test_an_error_on_a_node_comes_back_as_its_kind_and_its_line(monkeypatch):
 
 def test_a_study_hands_its_cluster_to_every_step_that_collects_or_evaluates(tmp_path):
     study = Study("horizon", tmp_path / "data", out=tmp_path / "out", results=tmp_path / "results", ray="10.0.0.5:6379")
-    wanted = [step.words for step in steps(study) if step.words[0] in ("collect", "evaluate")]
+    wanted = [step.job for step in steps(study) if step.job.VERB in ("collect", "evaluate")]
     assert wanted
-    assert all("--ray" in words and "10.0.0.5:6379" in words for words in wanted)
-    assert not any("--ray" in step.words for step in steps(replace(study, ray=None)))
+    assert {job.ray for job in wanted} == {"10.0.0.5:6379"}
+    assert not any("--ray" in step.command for step in steps(replace(study, ray=None)))
 
 
 def test_a_part_made_elsewhere_has_the_bytes_of_one_made_here_and_leads_nowhere_else(dataset, tmp_path):
