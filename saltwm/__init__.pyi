@@ -22,6 +22,7 @@ from saltwm.jobs.diagnose import diagnose_run as diagnose_run
 from saltwm.jobs.evaluate import Evaluate as Evaluate
 from saltwm.jobs.evaluate import evaluate_policy as evaluate_policy
 from saltwm.jobs.presets import run_config as run_config
+from saltwm.jobs.train import Train as Train
 from saltwm.losses.sigreg import sigreg as sigreg
 from saltwm.model.actions import ActionEncoder as ActionEncoder
 from saltwm.model.affine import StateAffine as StateAffine
