@@ -161,13 +161,13 @@ BAD_OPTIONS = {
     "keep": [{"keep": 0}, {"keep": -1}],
     "steps": [{"steps": 0}],
     "epochs": [{"epochs": 0.0}, {"epochs": math.inf}],
-    "batch-size": [{"batch_size": 0}],
-    "save-every": [{"save_every": 0}],
-    "validate-every": [{"validate_every": -1}],
-    "latent-dim": [{"latent_dim": 0}],
+    "batch_size": [{"batch_size": 0}],
+    "save_every": [{"save_every": 0}],
+    "validate_every": [{"validate_every": -1}],
+    "latent_dim": [{"latent_dim": 0}],
     "modes": [{"modes": -1}],
     "lambda": [{"lambda_": -0.1}, {"lambda_": math.nan}],
-    "learning-rate": [{"learning_rate": 0.0}, {"learning_rate": math.nan}],
+    "learning_rate": [{"learning_rate": 0.0}, {"learning_rate": math.nan}],
     "channels": [{"channels": (16, 0)}, {"channels": (16, 32), "preset": "full-size"}],
 }
 
@@ -177,7 +177,7 @@ BAD_OPTIONS = {
 )
 def test_a_value_that_no_run_can_have_is_refused_before_anything_is_written(dataset, tmp_path, option, values):
     verb = Train(dataset.path, tmp_path / "run", **({"preset": "quick"} | values))
-    with pytest.raises(UsageError, match=rf"^--{option}\b.*(must be|leave it out)"):
+    with pytest.raises(UsageError, match=rf"^`{option}`.*(must be|leave it out)"):
         train(verb.config(), dataset, verb.out)
     assert not verb.out.exists()
 
@@ -567,7 +567,7 @@ def test_training_outside_the_main_thread_ends_like_any_other(tiny, dataset, tmp
     [
         (EncoderConfig(kind="conv", channels=()), "give at least one"),
         (EncoderConfig(kind="conv", channels=(8,) * 9), "no more than the image size allows"),
-        (EncoderConfig(kind="vit", patch_size=14), "collect with an --image-size that is a multiple of 14"),
+        (EncoderConfig(kind="vit", patch_size=14), "collect with an `image_size` that is a multiple of 14"),
     ],
 )
 def test_an_encoder_that_does_not_fit_the_frames_is_refused_before_anything_is_written(

@@ -154,16 +154,17 @@ def _learn(job: PriorJob, model: Path, info: CheckpointInfo, dataset: Dataset, o
 
 def _encoded(model: Path, dataset: Dataset) -> Journeys:
     """Latents of all block boundaries, in memory; a stop waits for a batch of frames at most."""
-    loaded = checkpoint.load(model, world=dataset.world)
-    frames = int((blocks_of(dataset, loaded.config.frameskip) + 1).sum())
-    with stop_signal() as stopping, progress(f"encode {dataset.path.name}", frames) as advance:
+    with stop_signal() as stopping:  # from here on: an interrupt in the middle of reading would look like damage
 
         def advance_or_stop(count: int) -> None:
             advance(count)
             if stopping():
                 raise Stopped("stopped while encoding; the same command begins again", stopping())
 
-        return encode(loaded, dataset, advance_or_stop)
+        loaded = checkpoint.load(model, world=dataset.world)
+        frames = int((blocks_of(dataset, loaded.config.frameskip) + 1).sum())
+        with progress(f"encode {dataset.path.name}", frames) as advance:
+            return encode(loaded, dataset, advance_or_stop)
 
 
 # --- stopping and resuming --------------------------------------------------------------------------------------------

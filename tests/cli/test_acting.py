@@ -77,8 +77,11 @@ def test_decode_draws_predictions_and_the_report_shows_them(dataset, run, tmp_pa
     record = json.loads(capsys.readouterr().out)
     assert (record["decoder"], record["steps"], record["frames"], len(record["predicted_mse"])) == ("small", 2, 64, 7)
     folder = tmp_path / "diagnostics" / run.name
-    assert {path.name for path in folder.iterdir()} == {"decoded.png", "decoded.json"}
-    main([*words, "--episodes", "1"])
+    assert {path.name for path in folder.iterdir()} == {"decode.json", "decoded.png", "decoded.json"}
+    with pytest.raises(SystemExit):
+        main([*words, "--episodes", "1"])
+    assert "belongs to another job (episodes: expected 1, found 3)" in capsys.readouterr().err
+    main(words)
     printed = capsys.readouterr().out
     assert "of decoded predictions, t = 15 and 45" in printed
     assert f"next: saltwm report {tmp_path}" in printed.replace("\n", " ").replace("  ", " ")

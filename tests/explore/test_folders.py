@@ -122,8 +122,9 @@ def test_inside_lets_through_what_is_inside(tmp_path):
 
 
 def test_a_folder_of_nothing_is_refused_with_what_to_do(tmp_path):
-    with pytest.raises(UsageError, match="saltwm reproduce"):
+    with pytest.raises(UsageError, match="none is in it") as refused:
         find_places([tmp_path])
+    assert refused.value.remedy == "reproduce"
     with pytest.raises(UsageError, match="no such folder"):
         find_places([tmp_path / "missing"])
 
