@@ -1,13 +1,11 @@
 """Terms of two processes that share a batch are those of the whole batch, value and gradient."""
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from two_processes import results_of_two
 
 from saltwm.ground.config import EncoderConfig, ModelConfig, ObjectiveConfig, TransformerConfig, WorldSpec
 from saltwm.losses.regulariser import Regulariser
@@ -61,20 +59,7 @@ def one_of_two(rank, store, out):
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("processes")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, str(Path(__file__).resolve())]
-    started = [
-        subprocess.Popen([*command, str(rank), str(folder / "store"), str(folder / f"{rank}.npz")], env=environment)
-        for rank in range(2)
-    ]
-    try:
-        assert [process.wait(timeout=120) for process in started] == [0, 0]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    return [dict(np.load(folder / f"{rank}.npz")) for rank in range(2)]
+    return results_of_two(__file__, tmp_path_factory.mktemp("processes"))
 
 
 def test_every_term_of_two_processes_is_that_of_the_whole_batch(two_processes):

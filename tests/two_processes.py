@@ -1,0 +1,26 @@
+"""Two processes that share one batch, as two devices do."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+
+def results_of_two(script, folder):
+    """The arrays [{name: array}] * 2 that two processes of `script RANK STORE OUT` save, which share one batch."""
+    here = str(Path(__file__).parent)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": here}
+    command = [sys.executable, str(Path(script).resolve())]
+    started = [
+        subprocess.Popen([*command, str(rank), str(folder / "store"), str(folder / f"{rank}.npz")], env=environment)
+        for rank in range(2)
+    ]
+    try:
+        assert [process.wait(timeout=120) for process in started] == [0, 0]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    return [dict(np.load(folder / f"{rank}.npz")) for rank in range(2)]
