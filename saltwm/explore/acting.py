@@ -151,7 +151,6 @@ def decide(desk: Desk, ask: Decide) -> Answer:
     import torch
 
     from saltwm.ground.rng import torch_stream
-    from saltwm.planning.planners import plan
 
     env, model = desk.env_of(ask.model), desk.model(ask.model)
     state, goal = desk.state(env, ask.state), desk.state(env, ask.goal)
@@ -165,9 +164,7 @@ def decide(desk: Desk, ask: Decide) -> Answer:
         horizon = _horizon(agent, situation)
         # The stream of an evaluation: the same task, seed and number of plans give the same plan.
         generators = [torch_stream(agent.seed, "plan", ask.task, ask.number)]
-        found = plan(
-            model, situation, horizon=horizon, generators=generators, config=agent.planner, bounds=agent.bounds
-        )
+        found = agent.search(model, situation, horizon=horizon, generators=generators, bounds=agent.bounds)
         planned = time.perf_counter()
         path = model.rollout(situation.history, model.action_encoder.encode_normalised(found.actions))[0]
         costs = (path - situation.goal).square().mean(dim=1)

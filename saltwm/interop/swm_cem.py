@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from saltwm.ground.config import CEMConfig
-from saltwm.planning.cem import Cost, Plan, check_counts, check_elites, evaluate, select
+from saltwm.planning.cem import Cost, Plan, check_counts, check_elites, rankable, select
 
 
 def compatible_cem(
@@ -44,7 +44,7 @@ def _solve_together(
         noise = torch.randn(tasks, config.candidates, horizon, action_dim, generator=generator)
         candidates = noise * std[:, None] + mean[:, None]
         candidates[:, 0] = mean
-        elites, elite_costs = select(candidates, evaluate(cost, candidates), config.elites)
+        elites, elite_costs = select(candidates, rankable(cost(candidates), candidates), config.elites)
         # torch's own reductions: `fit` sums in another order, and the last bit is the point here.
         mean, std = elites.mean(dim=1), elites.std(dim=1)
         trace.append(elite_costs.mean(dim=1))

@@ -23,7 +23,7 @@ from saltwm.evaluation.statistics import wilson
 from saltwm.ground.errors import DamagedError, SaltError
 from saltwm.ground.progress import console, progress
 from saltwm.ground.strict_json import to_plain
-from saltwm.jobs.chunks import TASKS_PER_CHUNK, Chunks, chunk_writer, read_chunk, surroundings
+from saltwm.jobs.chunks import TASKS_PER_CHUNK, Chunks, chunk_of, chunk_writer, read_chunk, surroundings
 from saltwm.jobs.evaluate import FRAMESKIP, MODELLESS, Acting, Settled
 from saltwm.jobs.pictures import film
 from saltwm.planning.policy import Policy
@@ -71,7 +71,7 @@ def evaluate_here(settled: Settled, policy: Policy, *, pictures: int = 4) -> Eva
         outcomes = []
         with contextlib.closing(env), progress(f"evaluate {job.method}", len(tasks.tasks)) as advance:
             for start in range(0, len(tasks.tasks), TASKS_PER_CHUNK):
-                chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
+                chunk = chunk_of(tasks, start)
                 outcomes += run_tasks(env, tasks.protocol, chunk, policy, FRAMESKIP, look)
                 advance(len(chunk))
         return _publish(settled, outcomes, pictures, time.perf_counter() - started)

@@ -16,7 +16,7 @@ import numpy as np
 
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.dataset import Dataset
-from saltwm.disk.records import EpisodeRecord, TaskSet, read_cell, read_tasks
+from saltwm.disk.records import EpisodeRecord, Task, TaskSet, read_cell, read_tasks
 from saltwm.envs import make_env
 from saltwm.envs.base import PlanningEnv
 from saltwm.evaluation.rollout import Look, Outcome, drawn, run_tasks, stored
@@ -42,7 +42,8 @@ def chunk_writer() -> Work:
 
     def work(item: tuple[Acting, int, Path], report: Report) -> None:
         job, start, file = item
-        durable.write_json(file, prepared(job)(start, report))
+        tasks, run = prepared(job)
+        durable.write_json(file, _plain(run(tasks=chunk_of(tasks, start), report=report)))
 
     return work
 
@@ -76,22 +77,21 @@ def prepare_sent(order: dict[str, Any], folder: Path) -> Callable[[int], list[di
 
     job = from_plain(Evaluate, order, "the job")
     run = str(folder / "checkpoint") if (folder / "checkpoint").exists() else job.run
-    run_chunk = prepare(replace(job, task_set=folder / "tasks.json", run=run))
-    return lambda start: run_chunk(start, None)
+    tasks, run_chunk = prepare(replace(job, task_set=folder / "tasks.json", run=run))
+    return lambda start: _plain(run_chunk(tasks=chunk_of(tasks, start)))
 
 
-def prepare(job: Acting) -> Callable[[int, Report | None], list[dict[str, Any]]]:
-    """Read all that the job needs; the result runs the chunk from a given task on and gives its outcomes as JSON."""
+def prepare(job: Acting) -> tuple[TaskSet, Callable[..., list[Outcome]]]:
+    """Read all that the job needs: its tasks, and `run_tasks` that waits only for some of them."""
     tasks = read_own_tasks(job)
     env, look = surroundings(job, tasks)
     policy, frameskip = _make_policy(job, tasks, env)
+    return tasks, functools.partial(run_tasks, env, tasks.protocol, policy=policy, frameskip=frameskip, look=look)
 
-    def run_chunk(start: int, report: Report | None) -> list[dict[str, Any]]:
-        chunk = list(tasks.tasks[start : start + TASKS_PER_CHUNK])
-        outcomes = run_tasks(env, tasks.protocol, chunk, policy, frameskip, look, report)
-        return [_plain(outcome) for outcome in outcomes]
 
-    return run_chunk
+def chunk_of(tasks: TaskSet, start: int) -> list[Task]:
+    """The tasks of the chunk that begins with this one."""
+    return list(tasks.tasks[start : start + TASKS_PER_CHUNK])
 
 
 def run_one(settled: Settled, task: int) -> Outcome:
@@ -194,8 +194,8 @@ class _Stored:
     actions: list[list[float]]
 
 
-def _plain(outcome: Outcome) -> dict[str, Any]:
-    return to_plain(_Stored(outcome.record, outcome.actions.tolist()))
+def _plain(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    return [to_plain(_Stored(outcome.record, outcome.actions.tolist())) for outcome in outcomes]
 
 
 def read_chunk(path: Path) -> list[Outcome]:

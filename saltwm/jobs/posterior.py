@@ -22,7 +22,6 @@ from saltwm.model.world_model import WorldModel
 from saltwm.planning.agent import Agent
 from saltwm.planning.cem import Plan, white_noise
 from saltwm.planning.costs import Situation
-from saltwm.planning.planners import plan
 from saltwm.planning.policy import View
 from saltwm.planning.prior_files import load_prior
 from saltwm.report.posterior import PlanPicture, draw_plan
@@ -63,12 +62,11 @@ def _picture(agent: Agent, env: PlanningEnv, tasks: TaskSet, task: Task) -> Plan
     start, goal = drawn(env)(task)
     empty = np.empty((1, 0, model.action_encoder.block_dim), np.float32)
     situation = agent.situation(View(start[None, None], empty, goal[None]))
-    found = plan(
+    found = agent.search(
         model,
         situation,
         horizon=agent.horizon_blocks,
         generators=[torch_stream(agent.seed, "plan", task.index, 0)],
-        config=agent.planner,
         bounds=agent.bounds,
     )
     proposal = situation.proposed()

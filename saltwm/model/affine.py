@@ -22,7 +22,7 @@ from torch.nn import functional
 from saltwm.ground.checks import check
 from saltwm.ground.errors import UsageError
 from saltwm.model.actions import ActionEncoder
-from saltwm.model.folded import FoldedAffine
+from saltwm.model.folded import FoldedAffine, FoldedRollout
 from saltwm.model.orthogonal import exp_skew
 from saltwm.model.transition import FastRollout, Transition
 
@@ -88,7 +88,7 @@ class StateAffine(Transition):
 
     def fast_rollout(self, encoder: ActionEncoder) -> FastRollout:
         """Eq. 8 and the action encoder in as few products as it takes."""
-        return self.folded(encoder).fast_rollout()
+        return FoldedRollout(self.folded(encoder))
 
     @torch.no_grad()
     def folded(self, encoder: ActionEncoder) -> FoldedAffine:

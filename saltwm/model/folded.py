@@ -1,16 +1,12 @@
 """A state-affine model rearranged for planning: the same numbers up to rounding, in fewer products."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from saltwm.model.actions import ActionEncoder
-
-if TYPE_CHECKING:
-    from saltwm.model.transition import FastRollout
 
 
 @dataclass(frozen=True)
@@ -90,42 +86,7 @@ class FoldedAffine:
             effects[..., gates + self.dim :],
         )
 
-    # --- the last latent ---------------------------------------------------------------------------------------------
-
-    def fast_rollout(self) -> "FastRollout":
-        """The last latent of one task's plans; buffers are kept from one call to the next."""
-        buffers: dict[int, StepBuffers] = {}
-
-        @torch.no_grad()
-        def last_latent(history: Tensor, past: Tensor, plans: Tensor) -> Tensor:
-            if len(plans) not in buffers:
-                buffers[len(plans)] = StepBuffers.of(self, len(plans))
-            return self.last_latent(self.first_state(history, past), plans, buffers[len(plans)])
-
-        return last_latent
-
-    def last_latent(self, x: Tensor, plans: Tensor, buffers: "StepBuffers") -> Tensor:
-        """z_H [S, D] from one state x [X] under normalised plans [S, H, A]; it lies in `buffers`."""
-        hidden, weighted, states = buffers.hidden, buffers.weighted, buffers.states
-        gates, updates, conditions = self.parts(buffers.effects)
-        latents = buffers.latents
-        for step, blocks in enumerate(plans.unbind(dim=1)):
-            functional.silu(torch.addmm(self.hidden_bias, blocks, self.hidden_weight, out=hidden), inplace=True)
-            torch.addmm(self.effect_bias, hidden, self.effect_weight, out=buffers.effects)
-            if step == 0:
-                # The first step starts from one x for all candidates: R+1 products of it serve them all.
-                torch.addmm(updates, gates, self.moved(x[None])[0], out=latents)
-            else:
-                torch.mul(gates[:, :, None], states[:, None], out=weighted)
-                torch.addmm(updates, weighted.flatten(1), self.modes, out=latents)
-            if self.memory:
-                before = x[: self.dim] if step == 0 else states[:, : self.dim]
-                torch.sub(latents, before, out=states[:, self.dim : 2 * self.dim])
-                states[:, : self.dim] = latents
-                states[:, 2 * self.dim :] = conditions
-        return latents
-
-    # --- and its Jacobian --------------------------------------------------------------------------------------------
+    # --- the Jacobian of the last latent -----------------------------------------------------------------------------
 
     def last_latent_and_jacobian(self, x: Tensor, plans: Tensor) -> tuple[Tensor, Tensor]:
         """z_H [P, D] and d z_H / d a as rows [P, H * A, D] from one state x [X] under normalised plans [P, H, A].
@@ -175,6 +136,40 @@ class FoldedAffine:
         slope = sigmoid + hidden * (1 - sigmoid)  # derivative of SiLU
         effects = torch.addmm(self.effect_bias, hidden, self.effect_weight)
         return effects, (slope[:, None] * self.hidden_weight) @ self.effect_weight
+
+
+class FoldedRollout:
+    """The last latent of one task's plans; buffers are kept from one call to the next."""
+
+    def __init__(self, folded: FoldedAffine) -> None:
+        self._folded = folded
+        self._buffers: dict[int, StepBuffers] = {}
+
+    @torch.no_grad()
+    def __call__(self, history: Tensor, past: Tensor, plans: Tensor) -> Tensor:
+        """z_H [S, D], shapes as in FastRollout; it lies in a buffer that the next call fills again."""
+        folded, count = self._folded, len(plans)
+        if count not in self._buffers:
+            self._buffers[count] = StepBuffers.of(folded, count)
+        buffers = self._buffers[count]
+        hidden, weighted, states, latents = buffers.hidden, buffers.weighted, buffers.states, buffers.latents
+        gates, updates, conditions = folded.parts(buffers.effects)
+        x, dim = folded.first_state(history, past), folded.dim
+        for step, blocks in enumerate(plans.unbind(dim=1)):
+            functional.silu(torch.addmm(folded.hidden_bias, blocks, folded.hidden_weight, out=hidden), inplace=True)
+            torch.addmm(folded.effect_bias, hidden, folded.effect_weight, out=buffers.effects)
+            if step == 0:
+                # The first step starts from one x for all candidates: R+1 products of it serve them all.
+                torch.addmm(updates, gates, folded.moved(x[None])[0], out=latents)
+            else:
+                torch.mul(gates[:, :, None], states[:, None], out=weighted)
+                torch.addmm(updates, weighted.flatten(1), folded.modes, out=latents)  # eq. 8
+            if folded.memory:
+                before = x[:dim] if step == 0 else states[:, :dim]
+                torch.sub(latents, before, out=states[:, dim : 2 * dim])
+                states[:, :dim] = latents
+                states[:, 2 * dim :] = conditions
+        return latents
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from saltwm.model.traits import traits_of
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds, Plan, Proposal
 from saltwm.planning.costs import Situation
-from saltwm.planning.planners import plan
+from saltwm.planning.planners import planner_of
 from saltwm.planning.policy import (
     Actions,
     Decision,
@@ -74,6 +74,7 @@ class Agent:
         at_least("agent: history_frames", history_frames)
         self.model = model.eval()
         self.planner = planner or _default_planner(model, prior)
+        self.search = planner_of(self.planner)
         self.prior = _fitting_prior(self.planner, model, prior, horizon_blocks)
         self.horizon_blocks = horizon_blocks
         self.goal_blocks = horizon_blocks if goal_blocks is None else goal_blocks
@@ -110,14 +111,8 @@ class Agent:
         check("goals", view.goals, "N S S 3", N=sizes["N"], S=world.image_size, dtype="uint8")
         situation = self.situation(view)
         horizon = self._horizon(situation)
-        found = plan(
-            self.model,
-            situation,
-            horizon=horizon,
-            generators=[torch_stream(self.seed, "plan", *key) for key in keys],
-            config=self.planner,
-            bounds=self.bounds,
-        )
+        generators = [torch_stream(self.seed, "plan", *key) for key in keys]
+        found = self.search(self.model, situation, horizon=horizon, generators=generators, bounds=self.bounds)
         raw = self.model.action_encoder.denormalise(found.actions.to(self.model.action_encoder.action_mean)).cpu()
         actions = raw.reshape(len(raw), -1, world.action_dim).numpy().astype(np.float32)
         executed = None if self.look_every is None else min(self.look_every, horizon) * config.frameskip

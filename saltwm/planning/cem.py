@@ -76,7 +76,7 @@ def cem(
         candidates = around(mean, std, white_noise(config.candidates, horizon, action_dim, generators))
         if bounds is not None:
             candidates = bounds.clamp(candidates)
-        elites, elite_costs = select(candidates, evaluate(cost, candidates), config.elites)
+        elites, elite_costs = select(candidates, rankable(cost(candidates), candidates), config.elites)
         mean, std = fit(elites, elite_costs)
         trace.append(mean_finite(elite_costs))
     return Plan(mean, std, torch.stack(trace, dim=1))
@@ -124,9 +124,8 @@ def around(mean: Tensor, std: Tensor, noise: Tensor) -> Tensor:
     return candidates
 
 
-def evaluate(cost: Cost, candidates: Tensor) -> Tensor:
-    """Costs [N, S], non-finite ones turned to infinity so that they rank last; an error if a task has no finite one."""
-    costs = cost(candidates)
+def rankable(costs: Tensor, candidates: Tensor) -> Tensor:
+    """Costs [N, S] with infinity for non-finite ones, so that they rank last; an error if a task has no finite one."""
     check("costs", costs, "N S", N=candidates.shape[0], S=candidates.shape[1])
     finite = costs.isfinite()
     hopeless = (~finite.any(dim=1)).nonzero().flatten().tolist()

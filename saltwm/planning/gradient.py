@@ -12,8 +12,8 @@ from saltwm.planning.cem import (
     Proposal,
     around,
     check_counts,
-    evaluate,
     first_distribution,
+    rankable,
     select,
     white_noise,
 )
@@ -44,7 +44,7 @@ def gradient_descent(
         for _ in range(config.iterations):
             if bounds is not None:
                 plans.data = bounds.clamp(plans.data)
-            costs = evaluate(cost, plans)
+            costs = rankable(cost(plans), plans)
             elites, elite_costs = select(plans.detach(), costs.detach(), 1)
             better = elite_costs[:, 0] < best_cost
             best = torch.where(better[:, None, None], elites[:, 0], best)

@@ -15,10 +15,10 @@ from saltwm.planning.cem import (
     around,
     check_counts,
     check_elites,
-    evaluate,
     first_distribution,
     fit,
     mean_finite,
+    rankable,
     select,
     white_noise,
 )
@@ -50,7 +50,7 @@ def icem(
         if bounds is not None:
             candidates = bounds.clamp(candidates)
         candidates = torch.cat([candidates, kept], dim=1)
-        elites, elite_costs = select(candidates, evaluate(cost, candidates), config.elites)
+        elites, elite_costs = select(candidates, rankable(cost(candidates), candidates), config.elites)
         new_mean, new_std = fit(elites, elite_costs)
         mean, std = mean.lerp(new_mean, 1 - config.momentum), std.lerp(new_std, 1 - config.momentum)
         kept = elites[:, : config.kept_elites]

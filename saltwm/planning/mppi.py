@@ -14,8 +14,8 @@ from saltwm.planning.cem import (
     Proposal,
     around,
     check_counts,
-    evaluate,
     first_distribution,
+    rankable,
     white_noise,
 )
 
@@ -41,7 +41,7 @@ def mppi(
         candidates = around(mean, std, white_noise(config.candidates, horizon, action_dim, generators))
         if bounds is not None:
             candidates = bounds.clamp(candidates)
-        costs = evaluate(cost, candidates)
+        costs = rankable(cost(candidates), candidates)
         weights = path_weights(costs, config.temperature)
         mean = (weights[:, :, None, None] * candidates).sum(dim=1)
         variance = (weights[:, :, None, None] * (candidates - mean[:, None]).square()).sum(dim=1)

@@ -1,12 +1,13 @@
 """The closed table of planners: a config's `kind` chooses the function."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from saltwm.ground.config import PlannerConfig
+from saltwm.ground.config import OwnPlannerConfig, PlannerConfig
 from saltwm.model.world_model import WorldModel
 from saltwm.planning import own
 from saltwm.planning.cem import Bounds, Cost, Plan, Proposal, cem
@@ -19,7 +20,7 @@ from saltwm.planning.mppi import mppi
 from saltwm.planning.prior import first_blocks, product
 
 Planner = Callable[..., Plan]
-"""(model, situation, horizon=, generators=, config=, bounds=) -> Plan."""
+"""(model, situation, horizon=, generators=, bounds=) -> Plan; those of the table take their config too."""
 
 
 def _with_cost(search: Callable[..., Plan], make_cost: Callable[[WorldModel, Situation], Cost]) -> Planner:
@@ -69,7 +70,9 @@ def _near_goals(planner: Planner) -> Planner:
     Such a goal is not to be reached within the plan, and the distance to it would mislead; the prior knows the way.
     """
 
-    def plan(model: WorldModel, situation: Situation, *, horizon: int, bounds: Bounds | None, **options: Any) -> Plan:
+    def plan(
+        model: WorldModel, situation: Situation, *, horizon: int, bounds: Bounds | None = None, **options: Any
+    ) -> Plan:
         far = situation.beyond(horizon)
         led = imitation(model, situation, horizon=horizon, bounds=bounds) if far.any() else None
         if led is not None and far.all():
@@ -89,11 +92,6 @@ def _differentiable_cost(model: WorldModel, situation: Situation) -> Cost:
     return rollout_cost(copy.deepcopy(model).requires_grad_(False), situation)
 
 
-def _own(model: WorldModel, situation: Situation, *, config: Any, **options: Any) -> Plan:
-    """A user's function; whoever took the config from a file has asked `own.require_named` before."""
-    return own.run(own.imported(config.function), model, situation, **options)
-
-
 PLANNERS: dict[str, Planner] = {
     "cem": _with_cost(cem, terminal_cost),
     "icem": _with_cost(icem, terminal_cost),
@@ -105,20 +103,16 @@ PLANNERS: dict[str, Planner] = {
     "icem-prior": _near_goals(_with_prior(icem)),
     "mppi-prior": _near_goals(_with_prior(mppi)),
     "prior": imitation,
-    "own": _own,
 }
 
 
-def plan(
-    model: WorldModel,
-    situation: Situation,
-    *,
-    horizon: int,
-    generators: Sequence[torch.Generator],
-    config: PlannerConfig | Callable[..., Plan],
-    bounds: Bounds | None = None,
-) -> Plan:
-    """Plans for each task of the situation with the planner that the config names, or with a function."""
-    if not isinstance(config, PlannerConfig):
-        return own.run(config, model, situation, horizon=horizon, generators=generators, bounds=bounds)
-    return PLANNERS[config.kind](model, situation, horizon=horizon, generators=generators, config=config, bounds=bounds)
+def planner_of(config: PlannerConfig | Callable[..., Plan]) -> Planner:
+    """The planner that a config names, with its settings, or a function of a user's own.
+
+    A config that names such a function was read from a file or given by a person; `own.require_named` tells which.
+    """
+    if isinstance(config, OwnPlannerConfig):
+        return partial(own.run, own.imported(config.function))
+    if isinstance(config, PlannerConfig):
+        return partial(PLANNERS[config.kind], config=config)
+    return partial(own.run, config)

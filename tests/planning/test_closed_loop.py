@@ -119,10 +119,10 @@ def test_a_sampling_search_begins_at_the_rest_of_the_last_plan(config):
     model = shaken(SMALL)
     rest = torch.randn(2, 2, 10)
     at = dataclasses.replace(situation(model, 2), rest_of_plan=rest)
-    found = planners.plan(model, at, horizon=3, generators=generators(0, 1), config=config)
+    found = planners.planner_of(config)(model, at, horizon=3, generators=generators(0, 1))
     torch.testing.assert_close(found.actions[:, :2], rest, rtol=0, atol=1e-4)
     torch.testing.assert_close(found.actions[:, 2], torch.zeros(2, 10), rtol=0, atol=1e-4)
-    blind = planners.plan(model, situation(model, 2), horizon=3, generators=generators(0, 1), config=config)
+    blind = planners.planner_of(config)(model, situation(model, 2), horizon=3, generators=generators(0, 1))
     torch.testing.assert_close(blind.actions, torch.zeros(2, 3, 10), rtol=0, atol=1e-4)
 
 
@@ -132,11 +132,10 @@ def test_a_sampling_search_begins_at_the_rest_of_the_last_plan(config):
 def test_a_descent_from_the_best_plan_never_ends_worse_than_it(config):
     model = shaken(SMALL)
     at = situation(model, 1)
-    best = planners.plan(
-        model, at, horizon=3, generators=generators(0), config=GaussNewtonConfig(starts=32, iterations=40, mu=0.0)
-    )
+    thorough = GaussNewtonConfig(starts=32, iterations=40, mu=0.0)
+    best = planners.planner_of(thorough)(model, at, horizon=3, generators=generators(0))
     warm = dataclasses.replace(at, rest_of_plan=best.actions)
-    fresh, again = (planners.plan(model, x, horizon=3, generators=generators(1), config=config) for x in (at, warm))
+    fresh, again = (planners.planner_of(config)(model, x, horizon=3, generators=generators(1)) for x in (at, warm))
     assert again.elite_costs[0, -1] < fresh.elite_costs[0, -1]
 
 

@@ -23,7 +23,7 @@ from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.planning.agent import Agent
 from saltwm.planning.cem import Bounds, Proposal
 from saltwm.planning.map import posterior_mode
-from saltwm.planning.planners import plan
+from saltwm.planning.planners import planner_of
 from saltwm.planning.prior import ActionPrior
 
 WIDE = 1e6
@@ -95,7 +95,7 @@ def test_plans_stay_inside_the_bounds():
     model = shaken(SMALL)
     at = proposed(situation(model, 2))
     bounds = Bounds(torch.full((10,), -0.3), torch.full((10,), 0.2))
-    found = plan(model, at, horizon=HORIZON, generators=generators(0, 1), config=MapConfig(), bounds=bounds)
+    found = planner_of(MapConfig())(model, at, horizon=HORIZON, generators=generators(0, 1), bounds=bounds)
     assert (found.actions >= bounds.low).all()
     assert (found.actions <= bounds.high).all()
     assert (found.actions == bounds.high).any()
@@ -115,7 +115,7 @@ by_kind = pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.
 def test_a_plan_does_not_depend_on_its_neighbours(config):
     model = shaken(SMALL)
     at = proposed(situation(model, 3))
-    together = plan(model, at, horizon=HORIZON, generators=generators(0, 1, 2), config=config)
+    together = planner_of(config)(model, at, horizon=HORIZON, generators=generators(0, 1, 2))
     alone = dataclasses.replace(
         at,
         history=at.history[1:2],
@@ -124,7 +124,7 @@ def test_a_plan_does_not_depend_on_its_neighbours(config):
         blocks_left=at.blocks_left[1:2],
         proposal=Proposal(at.proposal.mean[1:2], at.proposal.std[1:2]),
     )
-    found = plan(model, alone, horizon=HORIZON, generators=generators(1), config=config)
+    found = planner_of(config)(model, alone, horizon=HORIZON, generators=generators(1))
     assert torch.equal(found.actions[0], together.actions[1])
     assert torch.equal(found.elite_costs[0], together.elite_costs[1])
 
@@ -134,12 +134,12 @@ def test_a_goal_beyond_the_horizon_is_left_to_the_prior(config):
     model = shaken(SMALL)
     at = proposed(situation(model, 2))
     mixed = dataclasses.replace(at, blocks_left=torch.tensor([HORIZON + 1, HORIZON]))
-    found = plan(model, mixed, horizon=HORIZON, generators=generators(0, 1), config=config)
+    found = planner_of(config)(model, mixed, horizon=HORIZON, generators=generators(0, 1))
     assert torch.equal(found.actions[0], at.proposal.mean[0])
-    near = plan(model, at, horizon=HORIZON, generators=generators(0, 1), config=config)
+    near = planner_of(config)(model, at, horizon=HORIZON, generators=generators(0, 1))
     assert torch.equal(found.actions[1], near.actions[1])
     far = dataclasses.replace(at, blocks_left=torch.tensor([HORIZON + 1, 20]))
-    led = plan(model, far, horizon=HORIZON, generators=generators(0, 1), config=config)
+    led = planner_of(config)(model, far, horizon=HORIZON, generators=generators(0, 1))
     assert torch.equal(led.actions, at.proposal.mean)
 
 
@@ -147,7 +147,7 @@ def test_a_goal_beyond_the_horizon_is_left_to_the_prior(config):
 def test_without_a_prior_it_says_which_command_makes_one(config):
     model = shaken(SMALL)
     with pytest.raises(UsageError, match="needs an action prior"):
-        plan(model, situation(model, 1), horizon=HORIZON, generators=generators(0), config=config)
+        planner_of(config)(model, situation(model, 1), horizon=HORIZON, generators=generators(0))
     with pytest.raises(UsageError, match="needs an action prior"):
         Agent(model, config)
 
@@ -155,7 +155,7 @@ def test_without_a_prior_it_says_which_command_makes_one(config):
 def test_map_needs_a_matrix_to_go_through():
     model = shaken(dataclasses.replace(SMALL, model="lewm"))
     with pytest.raises(UsageError, match=r"map needs a state-affine model .*cem-prior"):
-        plan(model, proposed(situation(model, 1)), horizon=HORIZON, generators=generators(0), config=MapConfig())
+        planner_of(MapConfig())(model, proposed(situation(model, 1)), horizon=HORIZON, generators=generators(0))
 
 
 @pytest.mark.parametrize("config", SEARCHES[2:], ids=lambda config: config.kind)
@@ -163,12 +163,11 @@ def test_a_sure_prior_holds_the_samples_and_an_unsure_one_leaves_them_free(confi
     model = shaken(SMALL)
     at = proposed(situation(model, 1))
     sure, unsure = (
-        plan(
+        planner_of(config)(
             model,
             dataclasses.replace(at, proposal=Proposal(at.proposal.mean, torch.full_like(at.proposal.std, std))),
             horizon=HORIZON,
             generators=generators(0),
-            config=config,
         )
         for std in (1e-3, 10.0)
     )
@@ -184,8 +183,8 @@ def test_the_prior_product_without_knowledge_is_the_plain_search():
         at, proposal=Proposal(torch.zeros_like(at.proposal.mean), torch.full_like(at.proposal.std, 1e6))
     )
     inner = CEMConfig(40, 4, 5)
-    fused = plan(model, nothing, horizon=HORIZON, generators=generators(0), config=CEMPriorConfig(inner))
-    plain = plan(model, situation(model, 1), horizon=HORIZON, generators=generators(0), config=inner)
+    fused = planner_of(CEMPriorConfig(inner))(model, nothing, horizon=HORIZON, generators=generators(0))
+    plain = planner_of(inner)(model, situation(model, 1), horizon=HORIZON, generators=generators(0))
     torch.testing.assert_close(fused.actions, plain.actions, rtol=0, atol=1e-5)
 
 

@@ -64,7 +64,7 @@ def test_a_function_gets_the_options_that_it_has_arguments_for():
         return Plan(actions, actions, torch.zeros(len(actions), 1))
 
     at = situation(shaken(SMALL), 2)
-    planners.plan(shaken(SMALL), at, horizon=3, generators=generators(0, 1), config=planner)
+    planners.planner_of(planner)(shaken(SMALL), at, horizon=3, generators=generators(0, 1), bounds=None)
     assert seen["horizon"] == 3
     assert set(seen) == {"horizon", "generators", "bounds"}
 
@@ -79,7 +79,7 @@ def test_a_search_begins_with_the_rest_of_the_last_plan_if_it_can():
 
     rest = torch.randn(1, 2, 10)
     at = dataclasses.replace(situation(shaken(SMALL), 1), rest_of_plan=rest)
-    planners.plan(shaken(SMALL), at, horizon=2, generators=generators(0), config=search)
+    planners.planner_of(search)(shaken(SMALL), at, horizon=2, generators=generators(0))
     assert torch.equal(seen["initial"].mean, rest)
 
 
@@ -87,7 +87,7 @@ def test_a_planner_is_named_as_module_and_function(shooting):
     config = own.name_planner(shooting)
     assert config == OwnPlannerConfig(shooting)
     at = situation(shaken(SMALL), 2)
-    found = planners.plan(shaken(SMALL), at, horizon=3, generators=generators(0, 1), config=config)
+    found = planners.planner_of(config)(shaken(SMALL), at, horizon=3, generators=generators(0, 1))
     assert found.actions.shape == (2, 3, 10)
     own.require_named(config)
 
