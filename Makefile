@@ -9,7 +9,7 @@ APT_PACKAGES := libegl1 libosmesa6 libgl1
 APT_BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all sabotage lint bench docs sbom wheel clean
+.PHONY: help demo test test-all sabotage lint sizes bench docs sbom wheel clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	@$(BIN)/ruff format --check --quiet saltwm tests || { echo "run: $(BIN)/ruff format saltwm tests"; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache > work/lint-imports.txt 2>&1 || { cat work/lint-imports.txt; exit 1; }
+
+sizes: ## lines, public names and lengths of functions, ring by ring
+	@$(PYTHON) tests/house/sizes.py
 
 bench: $(VENV)/.runtime ## measure speed on an idle machine; figures are ratios within one run
 	$(BIN)/saltwm bench all --out work/bench

@@ -7,22 +7,23 @@ derive from the seed and the step, so a run that is killed and started again end
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from saltwm.data.windows import Batch, Windows, batches
+from saltwm.data.batches import batches
+from saltwm.data.windows import Batch, Windows
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import Origin, RunInfo
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.journal import Tracker
-from saltwm.ground.checks import at_least, one_of
-from saltwm.ground.config import ObjectiveConfig, PrecisionName, RunConfig
+from saltwm.disk.lineage import Start, check_restarts, is_frozen, load_origin, prolonged
+from saltwm.ground.config import ObjectiveConfig, RunConfig
 from saltwm.ground.errors import Stopped, UsageError
 from saltwm.ground.progress import progress
 from saltwm.ground.rng import derive, torch_stream
-from saltwm.growing import Start, check_restarts, is_frozen, load_origin, prolonged
+from saltwm.ground.run_options import check_options
 from saltwm.losses.regulariser import Regulariser, require_fitting
 from saltwm.losses.sigreg import draw_projections
 from saltwm.model.world_model import WorldModel
@@ -216,37 +217,6 @@ def take_step(
 
 
 # --- what a step is made of ------------------------------------------------------------------------------------------
-
-
-def check_options(config: RunConfig) -> None:
-    """UsageError for a value that no run can have."""
-    model, objective, options = config.model, config.objective, config.train
-    at_least_one = {
-        "`batch_size`": options.batch_size,
-        "`steps`": options.steps,
-        "`projections`": objective.sigreg_projections,
-        "`starts`": objective.starts,
-        "`rollout_steps`": objective.rollout_steps,
-        "`latent_dim`": model.latent_dim,
-        "`validate_every`": options.validate_every,
-        "`save_every`": options.save_every,
-        "`keep`": options.keep,
-        "validation_batches": options.validation_batches,
-    }
-    not_negative = {"`modes`": model.affine.modes, "`lambda`": objective.sigreg_weight}
-    for limits, least in ((at_least_one, 1), (not_negative, 0)):
-        for option, value in limits.items():
-            at_least(option, value, least)
-    one_of("`precision`", options.precision, get_args(PrecisionName))
-    for option, rate in (("`learning_rate`", options.learning_rate), ("`epochs`", options.epochs)):
-        if not 0 < rate < math.inf:
-            raise UsageError(f"{option} {rate}: must be more than 0 and finite")
-    if model.affine.memory and objective.starts < 2:
-        raise UsageError("`memory`: rollouts start from two frames, so that motion is seen; give `starts` of 2 or more")
-    if model.encoder.kind == "vit" and model.encoder.channels:
-        raise UsageError(f"`channels`: the encoder of the preset {config.preset!r} has no convolutions; leave it out")
-    if min(model.encoder.channels, default=1) < 1:
-        raise UsageError(f"`channels` {' '.join(map(str, model.encoder.channels))}: each must be at least 1")
 
 
 def build_model(config: RunConfig, dataset: Dataset) -> WorldModel:

@@ -14,8 +14,8 @@ from trainers import command, leftovers, result_bytes, trainer, wait_until
 from saltwm.cli import main, parse
 from saltwm.data.split import why_seen
 from saltwm.disk import checkpoint, durable
+from saltwm.disk.lineage import Start
 from saltwm.ground.errors import MismatchError, UsageError
-from saltwm.growing import Start
 from saltwm.jobs.card import write_card
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.job import spell

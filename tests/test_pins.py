@@ -6,10 +6,10 @@ import pytest
 import torch
 from report.fake_results import make_results
 
-from saltwm.data.windows import batches
+from saltwm.data.batches import batches
 from saltwm.disk.records import read_cells
+from saltwm.evaluation.contests import compare
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
-from saltwm.evaluation.statistics import compare
 from saltwm.ground.errors import MismatchError
 from saltwm.planning.agent import Agent
 from saltwm.processes.launch import Devices, make_fabric

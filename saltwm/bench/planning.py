@@ -39,7 +39,8 @@ from saltwm.planning.agent import Agent
 from saltwm.planning.cem import Cost, cem
 from saltwm.planning.costs import Situation, terminal_cost
 from saltwm.planning.gauss_newton import gauss_newton
-from saltwm.planning.policy import View, split_plan
+from saltwm.planning.looks import split_plan
+from saltwm.planning.policy import View
 from saltwm.planning.prior import ActionPrior
 
 PAPER_CEM = CEMConfig()

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from saltwm.bench.timing import Figure, take_turns
-from saltwm.data.windows import batches
+from saltwm.data.batches import batches
 from saltwm.disk.dataset import Dataset
 from saltwm.ground.config import RunConfig
 from saltwm.ground.rng import torch_stream

@@ -81,7 +81,7 @@ def readable(value: Any) -> str:
 def results_table(results: Path) -> Any:
     """The success tables of everything evaluated so far, with the paired tests."""
     from saltwm.disk.records import read_cells, read_plan
-    from saltwm.evaluation.statistics import comparisons
+    from saltwm.evaluation.contests import comparisons
     from saltwm.report.tables import success_table
 
     cells = read_cells(results)

@@ -1,6 +1,5 @@
 """What a latent knows, on episodes that training never saw: the physical state, and how far apart two states are."""
 
-import contextlib
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +8,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from scipy import stats
 from torch import nn
 
 from saltwm.data.fields import fields_of
 from saltwm.data.split import held_out
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.records import Probe
-from saltwm.envs import make_env
 from saltwm.envs.base import StateField
 from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import derive, stream
@@ -64,34 +61,6 @@ def fit_and_test_episodes(dataset: Dataset) -> tuple[NDArray[np.int64], NDArray[
             "probes are fitted on; collect more, or at least 2 apart with `held_out`"
         )
     return seen, unseen
-
-
-def cost_order(model: WorldModel, dataset: Dataset, pairs: int = 2000, seed: int = 0) -> float | None:
-    """Does the planner's cost order states by their true distance? Over pairs of frames of one held-out episode.
-
-    A planner minimises |z - z_g|^2; where that does not rank states as the environment's own distance does, no
-    accuracy of the transition can help it.
-    """
-    rng = stream(seed, "cost order")
-    episodes = rng.choice(held_out(dataset), pairs)
-    starts, goals = (_random_steps(dataset, episodes, rng) for _ in range(2))
-    z, z_goal = (encode_frames(model, dataset, episodes, steps) for steps in (starts, goals))
-    try:
-        env = make_env(dataset.world.environment, variant="clean")
-    except UsageError:  # recorded, or its simulator is not here: nobody knows the true distance
-        return None
-    with contextlib.closing(env):
-        if not env.measures:
-            return None
-        distances = env.goal_distance(_states(dataset, episodes, starts), _states(dataset, episodes, goals))
-    return rank_correlation(((z - z_goal) ** 2).sum(axis=1), distances)
-
-
-def rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float | None:
-    """Spearman's correlation: [N], [N] -> score in [-1, 1]; none where one side never varies, as in a collapse."""
-    if min(np.ptp(a), np.ptp(b)) == 0:
-        return None
-    return float(stats.spearmanr(a, b).statistic)
 
 
 def ridge(x: NDArray[np.float64], y: NDArray[np.float64]) -> "Linear":
@@ -171,11 +140,11 @@ def _sample(
     """Latents [N, D] and states [N, S] of random stored frames of these episodes."""
     rng = stream(seed, "probe")
     chosen = rng.choice(episodes, count)
-    steps = _random_steps(dataset, chosen, rng)
-    return encode_frames(model, dataset, chosen, steps), _states(dataset, chosen, steps)
+    steps = random_steps(dataset, chosen, rng)
+    return encode_frames(model, dataset, chosen, steps), states_at(dataset, chosen, steps)
 
 
-def _random_steps(dataset: Dataset, episodes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+def random_steps(dataset: Dataset, episodes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
     """A step of each episode that has a stored frame: [N] -> [N]."""
     return rng.integers(0, dataset.lengths[episodes] // dataset.frame_every + 1) * dataset.frame_every
 
@@ -194,7 +163,7 @@ def encode_pictures(model: WorldModel, frames: NDArray[np.uint8]) -> torch.Tenso
     return torch.cat([model.encode(part[:, None])[:, 0] for part in parts])
 
 
-def _states(dataset: Dataset, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
+def states_at(dataset: Dataset, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
     """Stored states: episodes [N], steps [N] -> [N, S]."""
     return np.stack([dataset.states(e)[t] for e, t in zip(episodes.tolist(), steps.tolist(), strict=True)])
 

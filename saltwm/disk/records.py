@@ -15,7 +15,7 @@ results/diagnostics/RUN/metrics.jsonl          the run's training curves, copied
 results/efficiency.json                        an Efficiency: what both predictors cost
 results/stages.json                            a list of Stage: how long each step of a reproduction took
 
-Comparisons and anatomies are computed from these when they are read (evaluation/statistics.py, evaluation/anatomy.py).
+Comparisons and anatomies are computed from these when they are read (evaluation/contests.py, evaluation/anatomy.py).
 """
 
 import dataclasses

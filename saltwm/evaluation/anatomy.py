@@ -24,7 +24,8 @@ from saltwm.disk.records import (
     failed_episodes,
     read_cells,
 )
-from saltwm.evaluation.statistics import by_contest, compare, may_meet, on_shared_tasks, wilson
+from saltwm.evaluation.contests import by_contest, compare, may_meet, on_shared_tasks
+from saltwm.evaluation.statistics import wilson
 from saltwm.ground.checks import one_of
 from saltwm.ground.errors import MismatchError, NonFiniteError, UsageError
 

@@ -12,7 +12,8 @@ from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.ground.checks import at_least, check
 from saltwm.ground.config import ProtocolConfig
 from saltwm.ground.errors import UsageError
-from saltwm.planning.policy import Decision, Policy, View, split_plan
+from saltwm.planning.looks import split_plan
+from saltwm.planning.policy import Decision, Policy, View
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from saltwm.disk.records import Task, TaskSet, read_tasks
 from saltwm.envs import env_class, make_env
 from saltwm.envs.base import PlanningEnv
 from saltwm.evaluation.protocols import protocol_for
-from saltwm.ground.config import ProtocolConfig, WorldSpec
+from saltwm.ground.config import ProtocolConfig
 from saltwm.ground.errors import DamagedError, MismatchError, UsageError
 from saltwm.ground.rng import stream
 from saltwm.ground.strict_json import differing_fields, to_plain
@@ -67,18 +67,6 @@ def with_kinds(tasks: TaskSet) -> TaskSet:
     kinds = env_class(tasks.world.environment).task_kinds(states, goals)
     named = (dataclasses.replace(task, kind=kind) for task, kind in zip(tasks.tasks, kinds, strict=True))
     return dataclasses.replace(tasks, tasks=tuple(named))
-
-
-def set_by_hand(
-    world: WorldSpec, protocol: ProtocolConfig, seed: int, start: tuple[float, ...], goal: tuple[float, ...]
-) -> TaskSet:
-    """One start and one goal of a person's own, of no dataset."""
-    lone = Task(index=0, episode=0, start_step=0, state=start, goal=goal, distance=0.0)
-    tasks = TaskSet(world, protocol, seed, "", 1, 0, 0, (lone,))
-    require_possible(tasks, "by hand")
-    with contextlib.closing(make_env(world.environment, variant=protocol.variant)) as env:
-        distance = float(env.goal_distance(np.array([start]), np.array([goal]))[0])
-    return with_kinds(dataclasses.replace(tasks, tasks=(dataclasses.replace(lone, distance=distance),)))
 
 
 def require_possible(tasks: TaskSet, where: object) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saltwm.envs.base import Frame, PlanningEnv, State
-from saltwm.evaluation.protocols import BY_HAND_STEPS, CLEAN_PROTOCOL, planner_named
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.explore.catalogue import planners_for
 from saltwm.explore.desk import Desk, plain, png, shown_size
 from saltwm.explore.messages import Advance, Answer, Command, Decide, Draw, Scene
@@ -17,9 +17,11 @@ from saltwm.explore.recorded import state_fields
 from saltwm.explore.scenes import action_names, scene_of
 from saltwm.ground.checks import one_of
 from saltwm.ground.config import PriorPlanner
+from saltwm.jobs.by_hand import BY_HAND_STEPS
 from saltwm.jobs.evaluate import Play
 from saltwm.jobs.job import spell
 from saltwm.model.traits import traits_of
+from saltwm.planning.names import planner_named
 from saltwm.planning.policy import View
 
 if TYPE_CHECKING:

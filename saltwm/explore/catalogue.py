@@ -3,13 +3,13 @@
 import dataclasses
 from typing import Any
 
-from saltwm.evaluation.protocols import planner_named
 from saltwm.explore.desk import Desk, has_simulator
 from saltwm.explore.messages import Answer, Catalogue
 from saltwm.ground.config import ModelConfig, PriorPlanner
 from saltwm.ground.errors import SaltError
 from saltwm.jobs.evaluate import can_plan
 from saltwm.model.traits import traits_of
+from saltwm.planning.names import planner_named
 
 LIVE_PLANNERS = ("map", "gauss-newton", "prior", "cem-prior", "cem", "icem", "mppi")
 """Planners that the page offers, quickest first; gradient descent is for other measurements."""

@@ -8,8 +8,9 @@ from typing import Any
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import CheckpointInfo
 from saltwm.disk.records import Cell, Rate
+from saltwm.evaluation.contests import method_key
 from saltwm.evaluation.protocols import PROTOCOLS
-from saltwm.evaluation.statistics import method_key, over_seeds, wilson
+from saltwm.evaluation.statistics import over_seeds, wilson
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.ship import Shipment, read_shipment
 from saltwm.model.traits import traits_of

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from saltwm.data.split import held_out, why_seen
+from saltwm.diagnostics.cost_order import cost_order
 from saltwm.diagnostics.jacobians import state_dependence
-from saltwm.diagnostics.probe import cost_order, fit_and_test_episodes, probe
+from saltwm.diagnostics.probe import fit_and_test_episodes, probe
 from saltwm.diagnostics.propagation import Propagation, history_errors, lipschitz, measure
 from saltwm.disk import checkpoint, durable, journal
 from saltwm.disk.dataset import Dataset
@@ -96,20 +97,27 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
         jacobian_spread=float((sigma.std(dim=1, correction=0) / sigma.mean(dim=1)).mean()),
         sigma_max=_rows(sigma),
     )
-    training = Training(
+    training = _training(identity, info, model, str(dataset.path), training_seconds(job.run))
+    found = Diagnosed(job.folder, diagnosis, probes, training)
+    _write(job, found, curves=job.run / journal.METRICS_FILE)
+    return found
+
+
+def _training(
+    identity: dict[str, Any], info: checkpoint.CheckpointInfo, model: WorldModel, data: str, seconds: float | None
+) -> Training:
+    """How the model came about."""
+    return Training(
         **identity,
         preset=info.run.preset,
         steps=info.step,
         batch_size=info.run.train.batch_size,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        data=str(dataset.path),
+        data=data,
         dataset_sha256=info.dataset_sha256,
-        seconds=training_seconds(job.run),
+        seconds=seconds,
         variant=variant_of(info),
     )
-    found = Diagnosed(job.folder, diagnosis, probes, training)
-    _write(job, found, curves=job.run / journal.METRICS_FILE)
-    return found
 
 
 def measurable(

@@ -15,16 +15,7 @@ import tyro
 
 from saltwm.disk import durable
 from saltwm.disk.records import Evaluation, TaskSet
-from saltwm.evaluation.protocols import (
-    CLEAN_PROTOCOL,
-    DEFAULT_TASKS,
-    PROTOCOLS,
-    by_hand,
-    planner_named,
-    planner_text,
-    protocol_for,
-)
-from saltwm.ground import strict_json
+from saltwm.evaluation.protocols import DEFAULT_TASKS, PROTOCOLS, protocol_for
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import (
     CEMConfig,
@@ -41,6 +32,7 @@ from saltwm.ground.config import (
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional
 from saltwm.model.traits import learnt_name, traits_of
+from saltwm.planning.names import planner_named, planner_text
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
@@ -187,12 +179,13 @@ class Play(Acting):
         """Act and film."""
         import tempfile
 
+        from saltwm.jobs.by_hand import task_by_hand
         from saltwm.jobs.chunks import run_one
         from saltwm.jobs.pictures import play
 
         durable.check_folder(self.out)
         with tempfile.TemporaryDirectory() as scratch:  # no task set stays to bind the next play
-            tasks = _by_hand(self)
+            tasks = task_by_hand(self)
             job = with_best_search(self._with_few_tasks() if tasks is None else dataclasses.replace(self, seed=None))
             settled = settle(job, Path(scratch), tasks)
             outcome = run_one(settled, self.task)
@@ -205,38 +198,6 @@ class Play(Acting):
         is_free = self.tasks is None and self.task_set is None and self.task >= 0
         few = is_free and protocol is not None and protocol.one_per_episode
         return dataclasses.replace(self, tasks=self.task + 1) if few else self
-
-
-def _by_hand(job: Play) -> TaskSet | None:
-    """A start and a goal of a person's own as a set of one task; None if the job names none."""
-    if job.start is None and job.goal is None:
-        if job.unbounded:
-            raise UsageError("--unbounded is for --start and --goal; a protocol has bounds or has none")
-        return None
-    if job.start is None or job.goal is None or job.data is not None or job.task_set is not None or job.task != 0:
-        raise UsageError("--start and --goal are a task together: give both, and no --data, --task-set or --task")
-    if job.run in MODELLESS:
-        raise UsageError("--start and --goal need a model, which says what world they are of")
-    from saltwm.disk import checkpoint
-    from saltwm.evaluation.tasks import set_by_hand
-
-    at_least("horizon", job.horizon, 1)
-    at_least("seed", job.seed, 0)
-    info = checkpoint.read_info(checkpoint.find_checkpoint(Path(job.run)))
-    protocol = by_hand(job.horizon or CLEAN_PROTOCOL.horizon_blocks, info.run.model.frameskip, not job.unbounded)
-    seed = DEFAULT_SEED if job.seed is None else job.seed
-    return set_by_hand(info.world, protocol, seed, _state("--start", job.start), _state("--goal", job.goal))
-
-
-def _state(flag: str, text: str) -> tuple[float, ...]:
-    """The numbers of a JSON list."""
-    try:
-        numbers = strict_json.parse(text)
-    except ValueError as error:
-        raise UsageError(f"{flag}: expected a JSON list of numbers, found {text!r:.80}") from error
-    if not isinstance(numbers, list) or not all(type(number) in (int, float) for number in numbers):
-        raise UsageError(f"{flag}: expected a JSON list of numbers, found {text!r:.80}")
-    return tuple(map(float, numbers))
 
 
 class Played(NamedTuple):
@@ -290,7 +251,7 @@ class Settled(NamedTuple):
 
 def settle(job: Acting, results: Path, tasks: TaskSet | None = None) -> Settled:
     """Make the choices that a job leaves open, and freeze its tasks, or the given ones, in RESULTS/tasks."""
-    from saltwm.planning.policy import require_horizon, require_looks
+    from saltwm.planning.looks import require_horizon, require_looks
 
     require_possible(job)
     source = tasks or open_source(job)

@@ -21,11 +21,11 @@ from tyro.conf import Positional
 
 from saltwm.disk import durable
 from saltwm.disk.claim import claim, require_own
-from saltwm.evaluation.protocols import planner_text
 from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import DamagedError, MismatchError
 from saltwm.ground.identity import Aside, Memo, differences
 from saltwm.ground.strict_json import from_plain, to_plain
+from saltwm.planning.names import planner_text
 
 __all__ = [
     "AsJson",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from saltwm.disk import durable
 from saltwm.disk.records import Evaluation, PlannedCell, TaskSet, read_plan
-from saltwm.evaluation.protocols import planner_named
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import PlannerConfig, ProtocolName, WorldSpec
 from saltwm.ground.errors import MismatchError, UsageError
@@ -27,6 +26,7 @@ from saltwm.jobs.evaluate import (
 )
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional
 from saltwm.model.traits import learnt_name
+from saltwm.planning.names import planner_named
 
 if TYPE_CHECKING:
     from saltwm.disk.checkpoint import CheckpointInfo

@@ -116,7 +116,7 @@ class Train(Job):
     def do(self) -> "TrainResult | None":
         """Train to the end; None in the processes that only compute."""
         from saltwm.disk.dataset import Dataset
-        from saltwm.growing import Start
+        from saltwm.disk.lineage import Start
         from saltwm.processes.launch import Devices, is_main_process
         from saltwm.train import train
 

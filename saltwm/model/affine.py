@@ -22,6 +22,7 @@ from torch.nn import functional
 from saltwm.ground.checks import check
 from saltwm.ground.errors import UsageError
 from saltwm.model.actions import ActionEncoder
+from saltwm.model.exportable import AffineValue
 from saltwm.model.folded import FoldedAffine, FoldedRollout
 from saltwm.model.orthogonal import exp_skew
 from saltwm.model.transition import FastRollout, Transition
@@ -187,27 +188,6 @@ class StateAffine(Transition):
     def _matrix_parameters(self) -> list[Tensor]:
         base = [self.W_u, self.W_v, self.s] if self.spectral else [self.A_free]
         return [*base, *([self.M] if self.memory else []), *([self.N] if self.modes else [])]
-
-
-class AffineValue(nn.Module):
-    """Eq. 8 with A0 as a value: latents [N, T, D], conditions [N, T, D] -> F(z, c) of the last of them [N, D].
-
-    Other runtimes know no matrix exponential, and a plan needs none.
-    """
-
-    def __init__(self, transition: StateAffine) -> None:
-        super().__init__()
-        self.transition = transition
-        self.register_buffer("a0", transition.base_matrix().detach().clone())
-
-    def forward(self, latents: Tensor, conditions: Tensor) -> Tensor:
-        """The next latent."""
-        z, c = latents[:, -1], conditions[:, -1]
-        following = z @ self.get_buffer("a0").transpose(0, 1) + self.transition.B(c)
-        if self.transition.modes:
-            every_mode = torch.einsum("rij,nj->nri", self.transition.N, z)
-            following = following + (self.transition.W_g(c).unsqueeze(-1) * every_mode).sum(1)
-        return following
 
 
 def _all_equal(known: Iterable[Tensor], found: Iterable[Tensor]) -> bool:

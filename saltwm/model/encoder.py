@@ -1,4 +1,4 @@
-"""Frames to latents: a vision transformer, strided convolutions, or the one before the other, and a projection head."""
+"""Frames to latents: a vision transformer or strided convolutions, and a projection head."""
 
 import numpy as np
 import torch
@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from saltwm.ground.checks import check, one_of
 from saltwm.ground.config import EncoderConfig
 from saltwm.ground.errors import UsageError
-from saltwm.model.heads import ProjectionHead
-from saltwm.model.norm import BatchNorm
+from saltwm.model.layers import BatchNorm, ProjectionHead
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -74,22 +73,7 @@ class Convolutions(nn.Module):
         return self.flat(self.stem(pixels).flatten(1))
 
 
-class ConvolutionsThenTransformer(nn.Module):
-    """Strided convolutions whose grid of features are the tokens of transformer blocks."""
-
-    def __init__(self, config: EncoderConfig, image_size: int) -> None:
-        super().__init__()
-        self.stem, grid = _stem(config, image_size)
-        self.tokens = nn.Linear(config.channels[-1], config.width)
-        self.blocks = TokenBlocks(config, tokens=grid**2)
-        _initialise(self.blocks)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Normalised pixels [N, 3, H, W] -> features [N, width]."""
-        return self.blocks(self.tokens(self.stem(pixels).flatten(2).transpose(1, 2)))
-
-
-TRUNKS = {"vit": VisionTransformer, "conv": Convolutions, "conv-vit": ConvolutionsThenTransformer}
+TRUNKS = {"vit": VisionTransformer, "conv": Convolutions}
 
 
 class TokenBlocks(nn.Module):

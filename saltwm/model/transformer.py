@@ -11,7 +11,7 @@ from saltwm.ground.checks import check
 from saltwm.ground.config import TransformerConfig
 from saltwm.ground.errors import ShapeError, UsageError
 from saltwm.model.actions import ActionEncoder
-from saltwm.model.heads import ProjectionHead
+from saltwm.model.layers import ProjectionHead
 from saltwm.model.transition import FastRollout, Transition
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from saltwm.ground.checks import check
 from saltwm.ground.errors import ShapeError, UsageError
 from saltwm.model.actions import ActionEncoder
+from saltwm.model.exportable import LastPrediction
 
 if TYPE_CHECKING:
     from saltwm.model.folded import FoldedAffine
@@ -104,18 +105,6 @@ class Transition(nn.Module, abc.ABC):
         None where they depend on the state and must be differentiated.
         """
         return None
-
-
-class LastPrediction(nn.Module):
-    """A transition's prediction after the last of its latents: [N, T, D], [N, T, D] -> [N, D]."""
-
-    def __init__(self, transition: Transition) -> None:
-        super().__init__()
-        self.transition = transition
-
-    def forward(self, latents: Tensor, conditions: Tensor) -> Tensor:
-        """The next latent."""
-        return self.transition.predict(latents, conditions)[:, -1]
 
 
 def _at_least(name: str, letter: str, found: int, least: int) -> None:

@@ -9,25 +9,18 @@ import torch
 from numpy.typing import ArrayLike
 
 from saltwm.ground.checks import at_least, check
-from saltwm.ground.config import CEMConfig, CEMPriorConfig, MapConfig, PlannerConfig, PriorPlanner
-from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.config import PlannerConfig
+from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import Key, torch_stream
 from saltwm.model.traits import traits_of
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds, Plan, Proposal
 from saltwm.planning.costs import Situation
+from saltwm.planning.looks import blocks_left, require_looks, split_plan
 from saltwm.planning.planners import planner_of
-from saltwm.planning.policy import (
-    Actions,
-    Decision,
-    Frames,
-    View,
-    blocks_left,
-    require_horizon,
-    require_looks,
-    split_plan,
-)
+from saltwm.planning.policy import Actions, Decision, Frames, View
 from saltwm.planning.prior import ActionPrior
+from saltwm.planning.with_prior import default_planner, fitting_prior
 
 
 class Agent:
@@ -73,9 +66,9 @@ class Agent:
         at_least("agent: horizon_blocks", horizon_blocks)
         at_least("agent: history_frames", history_frames)
         self.model = model.eval()
-        self.planner = planner or _default_planner(model, prior)
+        self.planner = planner or default_planner(model, prior)
         self.search = planner_of(self.planner)
-        self.prior = _fitting_prior(self.planner, model, prior, horizon_blocks)
+        self.prior = fitting_prior(self.planner, model, prior, horizon_blocks)
         self.horizon_blocks = horizon_blocks
         self.goal_blocks = horizon_blocks if goal_blocks is None else goal_blocks
         at_least("agent: goal_blocks", self.goal_blocks)
@@ -194,34 +187,6 @@ class Agent:
         blocks = np.array(executed, np.float32).reshape(1, between, skip * self.model.world.action_dim)
         done = np.array([len(episode.taken) // skip])
         return View(np.stack(episode.frames)[None], blocks, episode.goal[None], done, episode.rest)
-
-
-def _default_planner(model: WorldModel, prior: ActionPrior | None) -> PlannerConfig:
-    """The best that a model and its prior allow."""
-    if prior is None:
-        return CEMConfig()
-    return MapConfig() if model.transition.has_matrix else CEMPriorConfig()
-
-
-def _fitting_prior(
-    planner: object, model: WorldModel, prior: ActionPrior | None, horizon_blocks: int
-) -> ActionPrior | None:
-    """The prior if the planner uses it; an error unless it fits model and horizon."""
-    if not isinstance(planner, PriorPlanner):
-        return None
-    if prior is None:
-        raise UsageError(
-            f"agent: the planner {planner.kind} needs an action prior; give it one: prior=saltwm.load_prior(RUN)",
-            remedy="learn a prior",
-        )
-    sizes = (model.config.latent_dim, model.action_encoder.block_dim)
-    if (prior.latent_dim, prior.block_dim) != sizes:
-        raise MismatchError(
-            f"agent: the prior is for latents of {prior.latent_dim} and action blocks of {prior.block_dim} numbers, "
-            f"the model has {sizes[0]} and {sizes[1]}"
-        )
-    require_horizon(prior.config.horizon_blocks, horizon_blocks)
-    return prior.to(model.action_encoder.action_mean.device).eval()
 
 
 def _require_room(low: Actions, high: Actions) -> None:

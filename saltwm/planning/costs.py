@@ -63,6 +63,11 @@ class Situation:
         kept = self.rest_of_plan[:, :horizon]
         return functional.pad(kept, (0, 0, 0, horizon - kept.shape[1]))
 
+    def warm_gaussian(self, horizon: int, std: float = 1.0) -> Proposal | None:
+        """The same as the first Gaussian of a search, as uncertain as one that starts afresh; None if there is none."""
+        mean = self.warm_start(horizon)
+        return None if mean is None else Proposal(mean, torch.full_like(mean, std))
+
 
 def terminal_cost(model: WorldModel, situation: Situation) -> Cost:
     """Mean squared distance of the last predicted latent to the goal.

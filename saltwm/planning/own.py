@@ -16,7 +16,7 @@ from typing import Any
 from saltwm.ground.config import OwnPlannerConfig, PlannerConfig
 from saltwm.ground.errors import UsageError
 from saltwm.model.world_model import WorldModel
-from saltwm.planning.cem import Plan, Proposal
+from saltwm.planning.cem import Plan
 from saltwm.planning.costs import Situation, terminal_cost
 
 _NAMED: set[str] = set()
@@ -65,10 +65,9 @@ def run(function: Callable[..., Plan], model: WorldModel, situation: Situation, 
     """What the function plans. It gets the options that it has arguments for."""
     if _arguments(function, getattr(function, "__name__", "planner")) == 2:
         return function(model, situation, **_accepted(function, options))
-    warm = situation.warm_start(options["horizon"])
     more = {
         "action_dim": model.action_encoder.block_dim,
-        "initial": None if warm is None else Proposal(warm, warm.new_ones(warm.shape)),
+        "initial": situation.warm_gaussian(options["horizon"]),
     }
     return function(terminal_cost(model, situation), **_accepted(function, options | more))
 

@@ -15,7 +15,7 @@ from saltwm.ground.checks import at_least, check
 from saltwm.ground.config import PriorConfig
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.planning.cem import Proposal
-from saltwm.planning.policy import require_horizon
+from saltwm.planning.looks import require_horizon
 
 LEAST_STD, MOST_STD = 0.02, 3.0
 """Deviations stay between these, in deviations of all actions."""

@@ -29,7 +29,7 @@ from saltwm.disk.records import (
     read_task_sets,
 )
 from saltwm.evaluation.anatomy import anatomies
-from saltwm.evaluation.statistics import comparisons, method_of
+from saltwm.evaluation.contests import comparisons, method_of
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.report.tables import run_name
 

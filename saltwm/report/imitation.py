@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from saltwm.disk.records import Cell as Evaluated
 from saltwm.disk.records import Comparison, Evaluation
-from saltwm.evaluation.statistics import compare, family, holm, wilson
+from saltwm.evaluation.contests import compare, family
+from saltwm.evaluation.statistics import holm, wilson
 from saltwm.report import tables
 from saltwm.report.findings import Findings
 from saltwm.report.table import NONE, Cell, Table, table

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from saltwm.disk.records import Cell as Evaluated
 from saltwm.disk.records import Comparison, Diagnosis, Evaluation, Failure
-from saltwm.evaluation.statistics import compare, family, has_usual_planner, holm, on_shared_tasks, training_seed
+from saltwm.evaluation.contests import compare, family, has_usual_planner, on_shared_tasks, training_seed
+from saltwm.evaluation.statistics import holm
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import Claim, comparison_order
 from saltwm.report.elements import ELEMENTS

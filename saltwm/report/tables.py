@@ -9,16 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.disk.records import Anatomy, Cell, Comparison, Evaluation, KindOfTask, PlannedCell, Probe, Rate
-from saltwm.evaluation.statistics import (
-    OverSeeds,
-    has_usual_planner,
-    method_key,
-    method_of,
-    over_seeds,
-    over_tasks,
-    training_seed,
-    wilson,
-)
+from saltwm.evaluation.contests import has_usual_planner, method_key, method_of, training_seed
+from saltwm.evaluation.statistics import OverSeeds, over_seeds, over_tasks, wilson
 from saltwm.ground.strict_json import to_plain
 from saltwm.report.table import NONE, Table, plain_text, terminal
 from saltwm.report.table import Cell as TableCell

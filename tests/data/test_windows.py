@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_datasets import make_recipe, write_dataset
 
+from saltwm.data.batches import batches
 from saltwm.data.split import held_out_episodes
-from saltwm.data.windows import Windows, batches
+from saltwm.data.windows import Windows
 from saltwm.disk.dataset import Dataset
 from saltwm.ground.errors import ShapeError, UsageError
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from saltwm.diagnostics.probe import cost_order, mlp, probe, r_squared, rank_correlation, ridge
+from saltwm.diagnostics.cost_order import cost_order, rank_correlation
+from saltwm.diagnostics.probe import mlp, probe, r_squared, ridge
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import load
 from saltwm.disk.durable import read_config

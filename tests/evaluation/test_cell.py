@@ -17,7 +17,7 @@ from saltwm.cli.telling import advice
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import FORMAT, CheckpointInfo, RunInfo
 from saltwm.disk.records import read_cell, read_cells, read_tasks
-from saltwm.evaluation.statistics import comparisons
+from saltwm.evaluation.contests import comparisons
 from saltwm.ground.config import (
     CEMConfig,
     EncoderConfig,

@@ -14,7 +14,6 @@ import pytest
 from ray_cluster import LOOPBACK, two_nodes
 
 from saltwm.disk import durable
-from saltwm.evaluation.protocols import planner_named
 from saltwm.ground.errors import DamagedError, MismatchError, UsageError
 from saltwm.ground.strict_json import to_plain
 from saltwm.interop import on_ray
@@ -24,6 +23,7 @@ from saltwm.jobs.collect import Collect, Parts, prepare_sent
 from saltwm.jobs.evaluate import Evaluate
 from saltwm.jobs.study import Study, steps
 from saltwm.jobs.suite import Suite
+from saltwm.planning.names import planner_named
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra ray is not installed")
 

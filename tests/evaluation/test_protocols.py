@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from saltwm.disk.records import read_cell, read_tasks
-from saltwm.evaluation.protocols import PROTOCOLS, planner_named, planner_text, protocol_for
+from saltwm.evaluation.protocols import PROTOCOLS, protocol_for
 from saltwm.evaluation.tasks import choose_tasks
 from saltwm.ground.config import CEMConfig, GaussNewtonConfig
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.evaluate import Evaluate, evaluate_policy, settle
+from saltwm.planning.names import planner_named, planner_text
 from saltwm.planning.policy import RandomPolicy
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from saltwm.disk.records import read_cells, read_plan
-from saltwm.evaluation.statistics import comparisons
+from saltwm.evaluation.contests import comparisons
 from saltwm.ground.config import CEMConfig, GaussNewtonConfig
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.jobs import cell as cells

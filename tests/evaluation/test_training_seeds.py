@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, ModelVariant
-from saltwm.evaluation.statistics import comparisons, holm, method_of, over_tasks, wilson
+from saltwm.evaluation.contests import comparisons, method_of
+from saltwm.evaluation.statistics import holm, over_tasks, wilson
 from saltwm.ground.config import CEMConfig
 from saltwm.ground.strict_json import to_plain
 from saltwm.report.tables import label_of, pooled_rows

@@ -9,8 +9,9 @@ import pytest
 from saltwm import cli
 from saltwm.explore.worker import answer
 from saltwm.ground.errors import UsageError
+from saltwm.jobs.by_hand import task_by_hand
 from saltwm.jobs.chunks import read_outcomes
-from saltwm.jobs.evaluate import Play, _by_hand
+from saltwm.jobs.evaluate import Play
 
 START, GOAL = [60.0, 130.0], [75.5, 100.25]
 
@@ -79,4 +80,4 @@ def test_the_command_of_a_recorded_episode_repeats_it(desk, results, tmp_path):
 )
 def test_half_a_task_and_nonsense_are_refused(options, why):
     with pytest.raises(UsageError, match=why):
-        _by_hand(Play("checkpoints/two-room-salt", **options))
+        task_by_hand(Play("checkpoints/two-room-salt", **options))

@@ -8,8 +8,7 @@ import torch
 from two_processes import results_of_two
 
 from saltwm.losses.sigreg import draw_projections, sigreg
-from saltwm.model.heads import ProjectionHead
-from saltwm.model.norm import BatchNorm
+from saltwm.model.layers import BatchNorm, ProjectionHead
 
 B, T, D = 5, 2, 6
 

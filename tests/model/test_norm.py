@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from saltwm.ground.errors import ShapeError
-from saltwm.model.norm import BatchNorm
+from saltwm.model.layers import BatchNorm
 
 
 @pytest.mark.parametrize(("shape", "reference"), [((9, 5), nn.BatchNorm1d), ((4, 5, 3, 2), nn.BatchNorm2d)])

@@ -15,7 +15,8 @@ from saltwm.ground.config import CEMConfig, GaussNewtonConfig, GradientConfig, I
 from saltwm.ground.errors import UsageError
 from saltwm.planning import planners
 from saltwm.planning.agent import Agent
-from saltwm.planning.policy import View, blocks_left
+from saltwm.planning.looks import blocks_left
+from saltwm.planning.policy import View
 
 QUICK = GaussNewtonConfig(starts=2, iterations=2)
 FAR = Task(0, 0, 0, (40.0, 150.0), (190.0, 40.0), 10.0)

@@ -14,9 +14,9 @@ from processes import wait_until_gone, workers_of
 
 from saltwm.disk.records import Task, read_cells, read_plan
 from saltwm.envs import make_env
+from saltwm.evaluation.contests import comparisons
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.rollout import run_tasks
-from saltwm.evaluation.statistics import comparisons
 from saltwm.ground.config import CEMConfig
 from saltwm.planning.policy import RandomPolicy
 from saltwm.report.tables import contests, seed_means, success_rows, success_table

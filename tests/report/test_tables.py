@@ -11,8 +11,8 @@ from rich.console import Console
 
 from saltwm.disk import durable
 from saltwm.disk.records import PlannedCell, read_cells
+from saltwm.evaluation.contests import comparisons
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
-from saltwm.evaluation.statistics import comparisons
 from saltwm.report.tables import json_rows, method_name, p_value, pooled_rows, seed_means, success_rows, success_table
 
 

@@ -118,7 +118,7 @@ SABOTAGES = [
     # --- evaluation
     Sabotage("S14", "clean does not bound actions", "jobs/chunks.py",
              "if tasks.protocol.bound_actions else {}", "if False else {}", f"{CELL} -k bounded"),
-    Sabotage("S15", "order of paired tasks unchecked", "evaluation/statistics.py",
+    Sabotage("S15", "order of paired tasks unchecked", "evaluation/contests.py",
              "if [episode.task for episode in cell_a.episodes] != [episode.task for episode in cell_b.episodes]:", "if False:", PINS),
     Sabotage("S19", "Clopper-Pearson for Wilson", "evaluation/statistics.py", 'method="wilson"', 'method="exact"', STATISTICS),
     Sabotage("S20", "history reversed", "evaluation/rollout.py",

@@ -1,11 +1,11 @@
-"""Batch normalisation over the batches of all processes.
+"""Layers that encoder and predictor share: batch normalisation over all processes, and the projection head (App. B.2).
 
-Torch's SyncBatchNorm does this on accelerators only; the statistics of a part of the batch would be other
-statistics, and a model trained on two processes another model.
+Torch's SyncBatchNorm works on accelerators only. The statistics of a part of the batch would be other statistics, and
+a model trained on two processes another model.
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from saltwm.ground.checks import check
@@ -47,3 +47,17 @@ class BatchNorm(_BatchNorm):
         self.num_batches_tracked += 1
         self.running_mean.lerp_(mean, self.momentum)
         self.running_var.lerp_(unbiased_variance, self.momentum)
+
+
+class ProjectionHead(nn.Module):
+    """Linear, batch normalisation, GELU, Linear: [N, in] -> [N, out]."""
+
+    def __init__(self, in_dim: int, hidden_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(in_dim, hidden_dim), BatchNorm(hidden_dim), nn.GELU(), nn.Linear(hidden_dim, out_dim)
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Features [N, in] -> [N, out]."""
+        return self.net(features)

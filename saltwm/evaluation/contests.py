@@ -1,0 +1,212 @@
+"""Who met whom: the cells of each method, its training seeds together, and every pair of methods on shared tasks."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import get_args
+
+from saltwm.disk import durable
+from saltwm.disk.records import Cell, Comparison, Evaluation
+from saltwm.evaluation.statistics import NOTHING_SHOWN, paired_difference
+from saltwm.ground.config import PlannerConfig
+from saltwm.ground.errors import MismatchError
+from saltwm.ground.strict_json import to_plain
+
+# Methods later in the list are what earlier ones are measured against; a user's own method comes first.
+_YARDSTICKS = ("salt", "lewm", "random")
+
+
+def compare(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> Comparison:
+    """Compare two methods, each evaluated on the same task sets (one per evaluation seed) in any order.
+
+    Where both were trained with several seeds, tasks are paired inside training seeds.
+    """
+    _require_no_repeats(a)
+    _require_no_repeats(b)
+    in_a, in_b = on_shared_tasks(a, b)
+    if {c.name for c in (*a, *b)} != {c.name for c in (*in_a, *in_b)} or not in_a:
+        sets_a, sets_b = ([cell.evaluation.tasks_sha256 for cell in side] for side in (a, b))
+        raise MismatchError(
+            f"{_names(a)} and {_names(b)} were not evaluated on the same tasks "
+            f"({_short(sets_a)} and {_short(sets_b)}); evaluate both with the same tasks file"
+        )
+    for cell_a, cell_b in zip(in_a, in_b, strict=True):
+        if [episode.task for episode in cell_a.episodes] != [episode.task for episode in cell_b.episodes]:
+            raise MismatchError(f"{cell_a.name} and {cell_b.name}: their episodes are not of the same tasks in order")
+    result = paired_difference(_outcomes(in_a), _outcomes(in_b), seed)
+    by_seed = _difference_by_training_seed(in_a, in_b)
+    one_sign = len({difference > 0 for difference in by_seed}) == 1
+    first, other = in_a[0].evaluation, in_b[0].evaluation
+    return Comparison(
+        environment=first.environment,
+        protocol=first.protocol,
+        horizon_blocks=first.horizon_blocks,
+        method_a=method_of(first),
+        method_b=method_of(other),
+        cells_a=tuple(cell.name for cell in in_a),
+        cells_b=tuple(cell.name for cell in in_b),
+        by_training_seed=by_seed,
+        **to_plain(result) | ({} if one_sign else {"verdict": NOTHING_SHOWN}),
+    )
+
+
+def _difference_by_training_seed(a: Sequence[Cell], b: Sequence[Cell]) -> tuple[float, ...]:
+    """Points that a is ahead of b with each training seed; one number where there is but one."""
+    counts: dict[int | None, list[int]] = {}
+    for x, y in zip(a, b, strict=True):
+        seeds = [training_seed(cell.evaluation) for cell in (x, y)]
+        count = counts.setdefault(next((s for s in seeds if s is not None), None), [0, 0])
+        count[0] += sum(_outcomes([x])) - sum(_outcomes([y]))
+        count[1] += len(x.episodes)
+    return tuple(100 * ahead / n for _, (ahead, n) in sorted(counts.items(), key=lambda item: item[0] or 0))
+
+
+def family(evaluation: Evaluation) -> str:
+    """salt, lewm, random, or a user's own name."""
+    if evaluation.variant:
+        return evaluation.variant.model
+    model = evaluation.method.partition("-")[0]  # a record of before there were variants: salt-gauss-newton
+    return model if evaluation.checkpoint and model in _YARDSTICKS else evaluation.method
+
+
+def training_seed(evaluation: Evaluation) -> int | None:
+    """The seed that the model was trained with; none where there is no model, or the record does not say."""
+    return evaluation.variant.seed if evaluation.variant else None
+
+
+def has_usual_planner(evaluation: Evaluation) -> bool:
+    """Whether the planner has its kind's own settings."""
+    kinds = (to_plain(planner()) for planner in get_args(PlannerConfig))
+    return not evaluation.planner or evaluation.planner in kinds
+
+
+def method_of(evaluation: Evaluation) -> str:
+    """One name for one method, whatever its folder is called: salt, lewm-history3, salt-R-0.
+
+    It comes from what was recorded about the model, so that an ablation never bears the name of the model itself.
+    """
+    e = evaluation
+    if e.variant is None:
+        return e.method
+    kind = str(e.planner.get("kind", ""))
+    words = [e.variant.model, *(departure.replace(" ", "-") for departure in e.variant.departures)]
+    words += [] if kind in ("", "cem") else [kind]
+    words += [] if e.history_frames == 1 else [f"history{e.history_frames}"]
+    words += [] if e.look_every is None else [f"look{e.look_every}"]
+    words += [] if has_usual_planner(e) else [durable.sha256_json(e.planner)[:6]]
+    return "-".join(words)
+
+
+def method_key(evaluation: Evaluation) -> tuple[str, str, str]:
+    """What makes a method: its name, its recipe (or weights, wherever they lie), its planner and how often it looks.
+
+    Training seeds of one recipe are one method; two recipes of SALT are two.
+    """
+    variant = evaluation.variant
+    planner = durable.sha256_json(evaluation.planner)
+    looks = "" if evaluation.look_every is None else f"-look{evaluation.look_every}"
+    # Each training seed has an action prior of its own; without a variant the prior's hash tells two apart.
+    prior = "" if variant else evaluation.prior_sha256 or ""
+    learnt = variant.recipe_sha256 if variant else evaluation.checkpoint_sha256
+    return method_of(evaluation), learnt or "", planner + looks + prior
+
+
+def may_meet(a: Sequence[Cell], b: Sequence[Cell]) -> bool:
+    """Whether a test may pair two methods: they look equally often, or one has no planner and no look to choose."""
+    first, other = a[0].evaluation, b[0].evaluation
+    return first.look_every == other.look_every or not (first.planner and other.planner)
+
+
+def comparisons(cells: Iterable[Cell], seed: int = 0) -> list[Comparison]:
+    """Every pair of methods that met the same task sets, seeds pooled; SALT stands before LeWM, LeWM before random.
+
+    Blind and closed-loop results are never paired.
+    """
+    found = []
+    for _, methods in sorted(by_contest(cells).items()):
+        for a, b in itertools.combinations(sorted(methods, key=_place), 2):
+            in_a, in_b = on_shared_tasks(a, b)
+            if in_a and may_meet(a, b):
+                found.append(compare(_once(in_a), _once(in_b), seed))
+    return found
+
+
+def by_contest(cells: Iterable[Cell]) -> dict[tuple[str, str, int], list[list[Cell]]]:
+    """Who met whom: by environment, protocol and horizon, the cells of each method, its training seeds together."""
+    found: dict[tuple[str, str, int], dict[tuple[str, str, str], list[Cell]]] = {}
+    for cell in cells:
+        e = cell.evaluation
+        methods = found.setdefault((e.environment, e.protocol, e.horizon_blocks), {})
+        methods.setdefault(method_key(e), []).append(cell)
+    return {
+        contest: [part for group in methods.values() for part in _apart_if_repeated(group)]
+        for contest, methods in found.items()
+    }
+
+
+def _apart_if_repeated(group: list[Cell]) -> list[list[Cell]]:
+    """One method, or several: weights or names that met the same tasks with one training seed are not pooled."""
+    if len({_meeting(cell) for cell in group}) == len(group):
+        return [group]
+    parts: dict[tuple[str | None, ...], list[Cell]] = {}
+    for cell in group:
+        e = cell.evaluation
+        parts.setdefault((e.method, e.checkpoint_sha256, e.prior_sha256), []).append(cell)
+    return list(parts.values())
+
+
+def on_shared_tasks(a: Sequence[Cell], b: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """The cells of both sides that meet, pair by pair: one task set and, where both were trained, one training seed.
+
+    A policy without a training meets every training seed of the other.
+    """
+    in_a, in_b = [], []
+    for x in sorted(a, key=_meeting):
+        for y in b:
+            seeds = {training_seed(cell.evaluation) for cell in (x, y)} - {None}
+            if x.evaluation.tasks_sha256 == y.evaluation.tasks_sha256 and len(seeds) <= 1:
+                in_a.append(x)
+                in_b.append(y)
+    return in_a, in_b
+
+
+def _place(cells: Sequence[Cell]) -> tuple[object, ...]:
+    """A method's place among others: yardsticks last, then by name and by run."""
+    e = cells[0].evaluation
+    return _rank(family(e)), method_of(e), e.checkpoint or "", method_key(e)
+
+
+def _meeting(cell: Cell) -> tuple[str, int]:
+    """Where a cell stands: its tasks, and its training seed."""
+    seed = training_seed(cell.evaluation)
+    return cell.evaluation.tasks_sha256, -1 if seed is None else seed
+
+
+def _require_no_repeats(cells: Sequence[Cell]) -> None:
+    """MismatchError if tasks occur twice with one training seed: they would be counted as independent."""
+    for first, second in itertools.pairwise(sorted(cells, key=_meeting)):
+        if _meeting(first) == _meeting(second):
+            raise MismatchError(
+                f"{first.name} and {second.name}: one method twice on the same tasks cannot be pooled; "
+                "keep them in separate results folders"
+            )
+
+
+def _once(cells: Sequence[Cell]) -> list[Cell]:
+    """Each cell once: one that meets several training seeds occurs in several pairs."""
+    return list({cell.name: cell for cell in cells}.values())
+
+
+def _outcomes(cells: Sequence[Cell]) -> list[bool]:
+    return [episode.success for cell in cells for episode in cell.episodes]
+
+
+def _names(cells: Sequence[Cell]) -> str:
+    return ", ".join(cell.name for cell in cells) or "nothing"
+
+
+def _short(hashes: Sequence[str]) -> str:
+    return ", ".join(sha256[:8] for sha256 in hashes) or "none"
+
+
+def _rank(method: str) -> int:
+    return _YARDSTICKS.index(method) if method in _YARDSTICKS else -1

@@ -1,0 +1,88 @@
+"""Planners that use an action prior: the sampling searches that begin with it, and what is left to it alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from saltwm.ground.config import CEMConfig, CEMPriorConfig, MapConfig, PlannerConfig, PriorPlanner
+from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.model.world_model import WorldModel
+from saltwm.planning.cem import Bounds, Plan, Proposal
+from saltwm.planning.costs import Situation, terminal_cost
+from saltwm.planning.looks import require_horizon
+from saltwm.planning.map import imitation
+from saltwm.planning.prior import ActionPrior, first_blocks, product
+
+Planner = Callable[..., Plan]
+"""(model, situation, horizon=, generators=, bounds=) -> Plan; those of the table take their config too."""
+
+
+def with_prior(search: Callable[..., Plan]) -> Planner:
+    """A planner that samples a cost, its first Gaussian multiplied by the action prior."""
+
+    def plan(model: WorldModel, situation: Situation, *, horizon: int, config: Any, **options: Any) -> Plan:
+        proposal, inner = first_blocks(situation.proposed(), horizon), config.search
+        mean, std = torch.zeros_like(proposal.mean), torch.full_like(proposal.mean, inner.initial_std)
+        sampler = situation.warm_gaussian(horizon, inner.initial_std) or Proposal(mean, std)
+        return search(
+            terminal_cost(model, situation),
+            horizon=horizon,
+            action_dim=model.action_encoder.block_dim,
+            config=inner,
+            initial=product(proposal, sampler),
+            **options,
+        )
+
+    return plan
+
+
+def near_goals(planner: Planner) -> Planner:
+    """A planner that leaves goals beyond the horizon to the prior.
+
+    Such a goal is not to be reached within the plan, and the distance to it would mislead; the prior knows the way.
+    """
+
+    def plan(
+        model: WorldModel, situation: Situation, *, horizon: int, bounds: Bounds | None = None, **options: Any
+    ) -> Plan:
+        far = situation.beyond(horizon)
+        led = imitation(model, situation, horizon=horizon, bounds=bounds) if far.any() else None
+        if led is not None and far.all():
+            return led
+        found = planner(model, situation, horizon=horizon, bounds=bounds, **options)
+        if led is None:
+            return found
+        costs = torch.where(far[:, None], led.elite_costs, found.elite_costs)
+        by_task = far[:, None, None]
+        return Plan(torch.where(by_task, led.actions, found.actions), torch.where(by_task, led.std, found.std), costs)
+
+    return plan
+
+
+def default_planner(model: WorldModel, prior: ActionPrior | None) -> PlannerConfig:
+    """The best that a model and its prior allow."""
+    if prior is None:
+        return CEMConfig()
+    return MapConfig() if model.transition.has_matrix else CEMPriorConfig()
+
+
+def fitting_prior(
+    planner: object, model: WorldModel, prior: ActionPrior | None, horizon_blocks: int
+) -> ActionPrior | None:
+    """The prior if the planner uses it; an error unless it fits model and horizon."""
+    if not isinstance(planner, PriorPlanner):
+        return None
+    if prior is None:
+        raise UsageError(
+            f"agent: the planner {planner.kind} needs an action prior; give it one: prior=saltwm.load_prior(RUN)",
+            remedy="learn a prior",
+        )
+    sizes = (model.config.latent_dim, model.action_encoder.block_dim)
+    if (prior.latent_dim, prior.block_dim) != sizes:
+        raise MismatchError(
+            f"agent: the prior is for latents of {prior.latent_dim} and action blocks of {prior.block_dim} numbers, "
+            f"the model has {sizes[0]} and {sizes[1]}"
+        )
+    require_horizon(prior.config.horizon_blocks, horizon_blocks)
+    return prior.to(model.action_encoder.action_mean.device).eval()
