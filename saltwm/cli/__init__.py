@@ -9,14 +9,14 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from types import FrameType
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, NoReturn, Union
 
 import tyro
 
 from saltwm.cli.printing import say, say_error
 from saltwm.cli.telling import advice, perform
 from saltwm.ground.checks import one_of
-from saltwm.ground.errors import SaltError, Stopped, UsageError
+from saltwm.ground.errors import SaltError, Stopped, UsageError, out_of_memory
 from saltwm.jobs.again import Again
 from saltwm.jobs.bench import Bench
 from saltwm.jobs.collect import Collect
@@ -90,11 +90,21 @@ def main(arguments: list[str] | None = None) -> None:
         with _sigterm_is_a_stop():
             perform(verb)
     except SaltError as error:
-        say_error(advice(error))
-        sys.exit(error.exit_code)
+        _end(error)
+    except (MemoryError, RuntimeError) as error:
+        shortage = out_of_memory(error)
+        if shortage is None:
+            raise
+        _end(shortage)
     except KeyboardInterrupt:
         say_error("stopped; nothing that was finished is lost, the same command goes on")
         sys.exit(130)
+
+
+def _end(error: SaltError) -> NoReturn:
+    """One line, and the exit code that scripts know."""
+    say_error(advice(error))
+    sys.exit(error.exit_code)
 
 
 def parse(arguments: list[str] | None = None) -> Any:

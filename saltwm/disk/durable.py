@@ -409,7 +409,8 @@ def _require_held(path: Path) -> None:
             continue
         if not _is_same(held.proof, held.identity):
             raise LockedError(f"{held.proof}: removed or replaced by somebody else; stopped before the next save")
-        for place in path.parents[: len(path.parts) - len(held.folder.parts) - 1]:
+        between = max(0, len(path.parts) - len(held.folder.parts) - 1)
+        for place in path.parents[:between]:
             if place.is_symlink():
                 raise DamagedError(f"{place}: {_NOT_OWN}")
 

@@ -3,6 +3,7 @@
 The exit codes are a promise to scripts; see docs/promises.md.
 """
 
+import re
 from pathlib import Path
 
 
@@ -62,6 +63,10 @@ class DiskError(SaltError):
     exit_code = 7
 
 
+class OutOfMemory(SaltError):
+    """The system did not give the memory that was asked for; what was saved before is intact."""
+
+
 class Stopped(SaltError):
     """Stopped by a signal after saving; the same command goes on from here."""
 
@@ -81,3 +86,16 @@ def not_a_run(path: Path) -> UsageError:
     inside = sorted(child for name in ("run.json", "checkpoint.json") for child in path.glob(f"*/{name}"))
     hint = f"; {inside[0].parent} is one" if inside else ""
     return UsageError(f"{path}: not a training run or checkpoint (no run.json){hint}")
+
+
+def out_of_memory(error: MemoryError | RuntimeError) -> OutOfMemory | None:
+    """The error in one line, if it is a lack of memory: Python, NumPy and torch each say so in their own way."""
+    text = " ".join(str(error).split())
+    if not isinstance(error, MemoryError) and "allocate memory" not in text and "out of memory" not in text.lower():
+        return None
+    size = re.search(r"allocate (\d[\d.]* ?[A-Za-z]+)", text)
+    asked = f" of {size[1]}" if size else ""
+    return OutOfMemory(
+        f"out of memory: a request{asked} was refused; ask for less at once (`workers`, `batch_size`, a planner's "
+        "candidates); nothing that was saved is lost"
+    )

@@ -267,6 +267,11 @@ def _live(connection: Connection) -> None:
             send("done")
     except SaltError as error:
         send("error", type(error).__name__, str(error))
+    except (MemoryError, RuntimeError) as error:
+        shortage = errors.out_of_memory(error)
+        if shortage is None:
+            raise
+        send("error", type(shortage).__name__, str(shortage))
     except (EOFError, BrokenPipeError):
         pass  # the parent is done
 

@@ -122,6 +122,14 @@ def test_an_opengl_that_cannot_be_loaded_is_named() -> None:
     assert "UsageError: MuJoCo cannot draw with MUJOCO_GL=osmesa (PYOPENGL_PLATFORM is egl)" in run.stderr
 
 
+def test_a_backend_that_there_is_not_is_one_line_and_a_usage_error() -> None:
+    run = python("from saltwm.cli import main; main(['env', 'check', 'reacher'])", MUJOCO_GL="nonsense")
+    assert run.returncode == 2
+    assert run.stderr.splitlines() == [
+        "saltwm: invalid value for environment variable MUJOCO_GL: nonsense; unset it to have one chosen"
+    ]
+
+
 def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """The result of running `code` in an interpreter whose OpenGL is not yet chosen."""
     chosen = ("MUJOCO_GL", "PYOPENGL_PLATFORM")

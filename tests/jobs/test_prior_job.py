@@ -375,3 +375,9 @@ def test_the_command_prints_how_good_the_prior_is(mine, dataset, capsys):
     main([str(word) for word in ["prior", mine, "--data", dataset.path, "--width", 24, "--steps", 3, "--json"]])
     found = json.loads(capsys.readouterr().out)
     assert found["prior"] == str(mine / "prior")
+
+
+def test_a_run_may_be_named_by_a_link_to_it(learnt, bare, dataset, tmp_path):
+    (tmp_path / "newest").symlink_to(bare, target_is_directory=True)
+    learn_prior(tmp_path / "newest", dataset, SMALL)
+    assert prior_bytes(bare) == prior_bytes(learnt)

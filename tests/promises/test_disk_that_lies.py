@@ -5,6 +5,7 @@ one in which only synced directory entries exist, and one in which every rename 
 were not synced have not: files are torn in half. Each image must hold the old state or the new one.
 """
 
+import dataclasses
 import os
 import shutil
 
@@ -15,7 +16,14 @@ import saltwm
 from saltwm.disk import checkpoint, durable, layout
 from saltwm.disk import dataset_writer as parts
 from saltwm.disk.dataset import Dataset
+from saltwm.disk.records import read_cells
+from saltwm.ground.config import CEMConfig, PriorConfig
+from saltwm.interop.hdf5 import export_hdf5, import_hdf5
+from saltwm.jobs.collect import Collect
+from saltwm.jobs.evaluate import Evaluate
+from saltwm.jobs.prior_learner import learn_prior
 from saltwm.jobs.ship import ship
+from saltwm.planning.prior_files import load_prior
 from saltwm.train import train
 
 
@@ -193,6 +201,55 @@ def test_every_power_cut_of_a_shipment_leaves_the_old_one_or_the_new_one(disk, r
         with durable.only_replacer(image / "model", "ship"):  # brings back what a cut between two moves set aside
             pass
         saltwm.load(image / "model")
+
+
+def test_every_power_cut_of_learning_a_prior_leaves_none_or_a_whole_one_and_goes_on_to_the_same_bytes(
+    disk, run, dataset, tmp_path
+):
+    config = PriorConfig(width=16, depth=2, batch_size=32, steps=6, save_every=2)
+    shutil.copytree(run, tmp_path / "run")
+    made = disk(tmp_path / "run")
+    learn_prior(tmp_path / "run", dataset, config)
+    made.cut("end")
+    whole = [image for image in made.images if (image / "prior").exists()]
+    for image in whole:
+        load_prior(image)
+    assert made.images[-1] in whole
+    assert made.images[-2] in whole
+    before = [image for image in made.images if image not in whole]
+    for image in before[:: len(before) // 4]:
+        learn_prior(image, dataset, config)
+        for file in (tmp_path / "run" / "prior").iterdir():
+            assert (image / "prior" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_every_power_cut_of_an_evaluation_leaves_records_that_count_what_they_hold(disk, run, dataset, tmp_path):
+    made = disk(tmp_path / "results")
+    planner = CEMConfig(candidates=8, iterations=2, elites=4)
+    asked = Evaluate(str(run), data=dataset.path, protocol="paper", tasks=4, planner=planner, workers=1, pictures=0)
+    found = dataclasses.replace(asked, out=tmp_path / "results").do()
+    made.cut("end")
+    counted = [image for image in made.images if list(image.glob("evaluations/*/evaluation.json"))]
+    for image in counted:
+        (cell,) = read_cells(image)
+        assert cell.evaluation.success == found.success
+    assert made.images[-1] in counted
+    unfinished = next(image for image in made.images if image not in counted and (image / "evaluations").exists())
+    assert dataclasses.replace(asked, out=unfinished).do().success == found.success
+
+
+def test_every_power_cut_of_an_import_leaves_nothing_or_a_dataset_that_is_whole(disk, tmp_path):
+    recorded = tmp_path / "rooms.h5"
+    export_hdf5(Collect("two-room", tmp_path / "rooms", 3, image_size=16, workers=1).do(), recorded)
+    made = disk(tmp_path / "data")
+    whole = import_hdf5(recorded, "two-room", tmp_path / "data")
+    made.cut("end")
+    opened = [image for image in made.images if (image / layout.ROOT_FILE).exists()]
+    for image in opened:
+        assert Dataset.open(image).sha256 == whole.sha256
+    assert made.images[-1] in opened
+    unfinished = [image for image in made.images if image not in opened and list(image.glob("part-*"))]
+    assert import_hdf5(recorded, "two-room", unfinished[-1]).sha256 == whole.sha256
 
 
 @pytest.mark.parametrize("sabotage", ["copy instead of rename", "file not synced"])
