@@ -1,11 +1,22 @@
 """Two processes that share one batch, as two devices do."""
 
+import contextlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+
+
+@contextlib.contextmanager
+def joined(rank, store):
+    """In one of the processes: both know each other, until the end."""
+    from torch import distributed
+
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    yield distributed
+    distributed.destroy_process_group()
 
 
 def results_of_two(script, folder):

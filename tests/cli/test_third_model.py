@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from shooting import SHOOTING
 
 import saltwm
 
@@ -42,18 +43,6 @@ def _plain(config):
 
 TRANSITIONS["plain"] = Traits("Plain", "A plain latent world model", "one-step", _plain)
 """
-PLANNER = """
-import torch
-from saltwm import Plan
-
-
-def shooting(cost, *, horizon, action_dim, generators, bounds=None):
-    plans = torch.stack([torch.randn(20, horizon, action_dim, generator=g) for g in generators])
-    plans = plans if bounds is None else bounds.clamp(plans)
-    costs, best = cost(plans).min(dim=1)
-    actions = plans[torch.arange(len(plans)), best]
-    return Plan(actions, torch.zeros_like(actions), costs[:, None])
-"""
 
 
 @pytest.fixture
@@ -64,7 +53,7 @@ def house(tmp_path):
     (package / "model" / "plain.py").write_text(TRANSITION)
     with open(package / "model" / "traits.py", "a") as file:
         file.write(ROW)
-    (tmp_path / "mine.py").write_text(PLANNER)
+    (tmp_path / "mine.py").write_text(SHOOTING)
     return tmp_path
 
 

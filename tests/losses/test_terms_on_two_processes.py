@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from two_processes import results_of_two
+from two_processes import joined, results_of_two
 
 from saltwm.ground.config import EncoderConfig, ModelConfig, ObjectiveConfig, TransformerConfig, WorldSpec
 from saltwm.losses.regulariser import Regulariser
@@ -45,16 +45,13 @@ def data():
 
 def one_of_two(rank, store, out):
     """One process: its half of the batch. Losses are averaged; each process has the gradients of its own latents."""
-    from torch import distributed
-
-    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    result = losses_and_gradients(*(half.chunk(2)[rank] for half in data()))
-    for name, value in result.items():
-        if not name.startswith("gradient"):
-            distributed.all_reduce(value)
-        value.div_(2)
-    np.savez(out, **{name: value.numpy() for name, value in result.items()})
-    distributed.destroy_process_group()
+    with joined(rank, store) as distributed:
+        result = losses_and_gradients(*(half.chunk(2)[rank] for half in data()))
+        for name, value in result.items():
+            if not name.startswith("gradient"):
+                distributed.all_reduce(value)
+            value.div_(2)
+        np.savez(out, **{name: value.numpy() for name, value in result.items()})
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from two_processes import results_of_two
+from two_processes import joined, results_of_two
 
 from saltwm.losses.sigreg import draw_projections, sigreg
 from saltwm.model.layers import BatchNorm, ProjectionHead
@@ -34,17 +34,14 @@ def data(processes):
 
 def one_of_two(rank, store, out):
     """What one training process does: its half of the batch, then the mean of the losses and gradients."""
-    from torch import distributed
-
-    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    halves = [half.chunk(2)[rank] for half in data(2)]
-    result = losses_and_gradients(*halves)
-    for name, value in result.items():
-        if name == "loss" or name.startswith("gradient"):
-            distributed.all_reduce(value)
-            value.div_(2)
-    np.savez(out, **{name: value.numpy() for name, value in result.items()})
-    distributed.destroy_process_group()
+    with joined(rank, store) as distributed:
+        halves = [half.chunk(2)[rank] for half in data(2)]
+        result = losses_and_gradients(*halves)
+        for name, value in result.items():
+            if name == "loss" or name.startswith("gradient"):
+                distributed.all_reduce(value)
+                value.div_(2)
+        np.savez(out, **{name: value.numpy() for name, value in result.items()})
 
 
 @pytest.fixture(scope="module")

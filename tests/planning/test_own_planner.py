@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from planning_models import SMALL, generators, shaken, situation
+from shooting import SHOOTING
 
 from saltwm.ground.config import CEMConfig, OwnPlannerConfig
 from saltwm.ground.errors import UsageError
@@ -15,17 +16,7 @@ from saltwm.planning.cem import Plan, cem
 from saltwm.planning.gauss_newton import gauss_newton
 from saltwm.planning.policy import View
 
-SHOOTING = """
-import torch
-from saltwm import Plan
-
-def shooting(cost, *, horizon, action_dim, generators, bounds=None):
-    plans = torch.stack([torch.randn(20, horizon, action_dim, generator=g) for g in generators])
-    plans = plans if bounds is None else bounds.clamp(plans)
-    costs, best = cost(plans).min(dim=1)
-    actions = plans[torch.arange(len(plans)), best]
-    return Plan(actions, torch.zeros_like(actions), costs[:, None])
-
+TOO_MANY = """
 def too_many(a, b, c):
     pass
 """
@@ -33,7 +24,7 @@ def too_many(a, b, c):
 
 @pytest.fixture
 def shooting(tmp_path, monkeypatch):
-    (tmp_path / "my_planners.py").write_text(SHOOTING)
+    (tmp_path / "my_planners.py").write_text(SHOOTING + TOO_MANY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(own, "_NAMED", set())
     return "my_planners:shooting"
