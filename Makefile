@@ -41,7 +41,7 @@ bench: $(VENV)/.runtime ## measure speed on an idle machine; figures are ratios 
 
 docs: $(VENV)/.dev ## build the documentation site into work/site; any broken link or name is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir work/site
-	@echo "work/site/index.html"
+	@echo "work/site/index.html; with its search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory work/site 8000"
 
 sbom: $(VENV)/.dev ## list every installed package with version and licence (CycloneDX) in work/sbom.json
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o work/sbom.json $(BIN)/python

@@ -82,5 +82,5 @@ def public_names() -> str:
     names = {alias.name: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
     lines = ["# Python", "", "Every name below is an attribute of `saltwm`, imported when it is first used.", ""]
     for name in sorted(names, key=str.lower):
-        lines += [f"## {name}", "", f"::: {names[name]}", "    options:", "      show_root_heading: false", ""]
+        lines += [f"::: {names[name]}", "    options: {heading_level: 2, show_root_full_path: false}", ""]
     return "\n".join(lines)
