@@ -162,3 +162,22 @@ def test_the_wheel_is_small_and_plans_outside_a_checkout(wheel: Path, tmp_path: 
     assert found == [str(unpacked / "saltwm" / "__init__.py"), "two-room", "40"]
     demo = [sys.executable, "-m", "saltwm", "demo", "two-room", "--json"]
     assert json.loads(subprocess.run(demo, check=True, **there).stdout)["reached"] is True
+
+
+def test_what_is_shipped_is_spoken_of_by_name_where_it_is_not_below(tmp_path, monkeypatch, capsys) -> None:
+    from saltwm.cli import main
+    from saltwm.disk.shipped import names, shelf_folder, spoken
+
+    assert {"reacher-salt", "cube-salt", "two-room-salt", "push-t-salt"} == set(names("-salt"))
+    monkeypatch.chdir(shelf_folder().parent)
+    assert spoken(shelf_folder() / "cube-salt") == Path(shelf_folder().name) / "cube-salt"
+    monkeypatch.chdir(tmp_path)
+    assert spoken(shelf_folder() / "cube-salt") == Path("cube-salt")
+    (tmp_path / "cube-salt").mkdir()  # the name leads to the user's own now
+    assert spoken(shelf_folder() / "cube-salt") == shelf_folder() / "cube-salt"
+    assert spoken(tmp_path.parent) == tmp_path.parent
+    with pytest.raises(SystemExit):
+        main(["demo", "cube-double"])
+    advised = capsys.readouterr().err.partition("make what is missing with: ")[2]
+    assert str(shelf_folder()) not in advised
+    assert advised.rstrip().endswith("saltwm demo cube-double --checkpoints checkpoints")

@@ -4,15 +4,17 @@ Torch, Fabric and the simulators are imported inside the verbs, so that `saltwm 
 """
 
 import contextlib
+import inspect
 import signal
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from types import FrameType
-from typing import Annotated, Any, NoReturn, Union
+from typing import Annotated, Any, NoReturn, Union, get_args
 
 import tyro
 
+from saltwm.cli.examples import EXAMPLES
 from saltwm.cli.printing import say, say_error
 from saltwm.cli.telling import advice, perform
 from saltwm.ground.checks import one_of
@@ -67,6 +69,12 @@ JOBS: tuple[Any, ...] = (
 )
 """Every verb, in the order of a model's life."""
 VERBS = {job.VERB: job for job in JOBS}
+INNER = {
+    verb: {get_args(job)[0].VERB.split()[1]: get_args(job)[0] for job in get_args(group.__annotations__["job"])}
+    for verb, group in VERBS.items()
+    if group in (Env, Data)
+}
+"""Verbs of verbs: data -> info, verify, ..."""
 
 DESCRIPTION = (
     "Learn state-affine latent dynamics from pixels, plan with them, and measure both honestly. "
@@ -112,10 +120,29 @@ def parse(arguments: list[str] | None = None) -> Any:
     words = in_todays_words(sys.argv[1:] if arguments is None else arguments)
     if not words:
         raise UsageError("name a verb: saltwm demo shows what shipped models do, saltwm --help lists all verbs")
-    if not words[0].startswith("-"):
-        one_of("verb", words[0], VERBS)
-    verb: Any = Union[tuple(Annotated[job, tyro.conf.subcommand(name)] for name, job in VERBS.items())]  # noqa: UP007
-    return tyro.cli(verb, prog="saltwm", description=DESCRIPTION, args=words, config=READING)
+    if words[0].startswith("-"):
+        verb: Any = Union[tuple(Annotated[job, tyro.conf.subcommand(name)] for name, job in VERBS.items())]  # noqa: UP007
+        return tyro.cli(verb, prog="saltwm", description=DESCRIPTION, args=words, config=READING)
+    job, rest = addressed(words)
+    named = " ".join(words[: len(words) - len(rest)])
+    return tyro.cli(job, prog=f"saltwm {named}", description=description(job), args=rest, config=READING)
+
+
+def addressed(words: list[str]) -> tuple[Any, list[str]]:
+    """The job that the first words name, and the words after them; UsageError with a suggestion for a typo."""
+    one_of("verb", words[0], VERBS)
+    inner = INNER.get(words[0])
+    if inner is None or len(words) == 1 or words[1].startswith("-"):
+        return VERBS[words[0]], words[1:]
+    one_of(f"verb of {words[0]}", words[1], inner)
+    return inner[words[1]], words[2:]
+
+
+def description(job: Any) -> str:
+    """What the help of a verb begins with: what it does, and commands to begin with."""
+    lines = [f"  {command}" for command in EXAMPLES.get(job.VERB, ())]
+    about = inspect.cleandoc(job.__doc__)
+    return "\n".join([about, "", "For example:", *lines]) if lines else about
 
 
 def with_own_environments(words: list[str]) -> list[str]:

@@ -46,11 +46,15 @@ def announce(command: str) -> None:
     say(Text(f"\n$ {command}", style="bold"))
 
 
+NOTHING: tuple[Any, ...] = ((), [], {})
+"""Values that get no line."""
+
+
 def aligned(result: dict[str, Any]) -> str:
     """A line per entry, longer ones folded between words: a path or a hash stays whole, so that it can be copied."""
     from rich.console import Console
 
-    words = {key.replace("_", " "): readable(value) for key, value in result.items()}
+    words = {key.replace("_", " "): readable(value) for key, value in result.items() if value not in NOTHING}
     margin = max(map(len, words)) + 2
     width = max(20, Console().width - margin)
     lines = []

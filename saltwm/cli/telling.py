@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.cli.printing import RESULTS, aligned, announce, next_command, readable, results_table, say
+from saltwm.disk.shipped import spoken
 from saltwm.ground.config import ProtocolName
 from saltwm.ground.errors import SaltError
 from saltwm.ground.strict_json import to_plain
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from saltwm.jobs.inspection import DatasetStats
     from saltwm.jobs.prior_learner import PriorResult
     from saltwm.jobs.score import OfflineScore
+    from saltwm.jobs.shelf import Item
     from saltwm.train import TrainResult
 
 
@@ -424,10 +426,14 @@ def _demonstrated(job: Demo, found: Shelf | Shown) -> Told | None:
         return _on_the_shelf(job, found)
     for item, shown in found.shown:
         words = dataclasses.asdict(shown) if job.json else _in_words(shown)
-        _print(Told(words, spell(Evaluate(str(item.checkpoint), item.data, protocol="clean", out=AGAIN))), job.json)
+        _print(Told(words, _evaluated_again(item)), job.json)
     for environment in found.not_drawn:
         say(f"{environment}: not shown, MuJoCo has no renderer here; saltwm doctor says what to do")
     return None
+
+
+def _evaluated_again(item: "Item") -> str:
+    return spell(Evaluate(str(spoken(item.checkpoint)), spoken(item.data), protocol="clean", out=AGAIN))
 
 
 def _on_the_shelf(job: Demo, found: Shelf) -> Told:
@@ -435,13 +441,13 @@ def _on_the_shelf(job: Demo, found: Shelf) -> Told:
 
     if not found.items:
         then = "saltwm reproduce two-room --preset quick --out work/demo"
-        return Told(f"nothing is shipped under {found.directory}", then, found.facts)
+        return Told(f"nothing is shipped under {spoken(found.directory)}", then, found.facts)
     table = Table("environment", "model", "parameters", "MB", "pictures", box=None, pad_edge=False)
     table.add_column("checkpoint", overflow="fold")
     for item, fact in zip(found.items, found.facts, strict=True):
         parameters, size = f"{fact['parameters'] / 1e6:.2f} M", f"{fact['bytes'] / 1e6:.1f}"
         pixels = f"{fact['image_size']} px"
-        table.add_row(item.environment, item.model, parameters, size, pixels, str(item.checkpoint))
+        table.add_row(item.environment, item.model, parameters, size, pixels, str(spoken(item.checkpoint)))
     return Told(table, spell(dataclasses.replace(job, environment=found.items[0].environment)), found.facts)
 
 

@@ -21,7 +21,14 @@ def named(path: Path | str) -> Path:
     return shipped if shipped.is_dir() else path
 
 
+def spoken(path: Path) -> Path:
+    """How a person here names the path: as seen from here if it lies below, by its name if that leads to it."""
+    if path.is_relative_to(Path.cwd()):
+        return path.relative_to(Path.cwd())
+    return Path(path.name) if named(path.name) == path else path
+
+
 def names(ending: str = "") -> list[str]:
     """Names of what is shipped, those that end so."""
     folder = shelf_folder()
-    return sorted(entry.name for entry in folder.glob(f"*-*{ending}") if entry.is_dir()) if folder.is_dir() else []
+    return sorted(entry.name for entry in folder.glob(f"*{ending}") if entry.is_dir()) if folder.is_dir() else []

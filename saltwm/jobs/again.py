@@ -9,7 +9,7 @@ from typing import Any
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.data import maker
 from saltwm.jobs.evaluate import Evaluate
-from saltwm.jobs.job import Aside, Composite, Job, Maybe, Positional, spell
+from saltwm.jobs.job import Aside, Composite, Job, Maybe, Positional, Some, spell
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.train import Train
 
@@ -34,7 +34,7 @@ class Again(Composite):
 
     VERB = "again"
 
-    folders: Positional[tuple[Path, ...]]
+    folders: Positional[Some[Path]]
     """Folders that jobs filled: datasets, runs, evaluations, diagnoses, ..."""
     out: Aside[Maybe[Path]] = None
     """Where to repeat them; by default where they were, which finishes what was stopped."""

@@ -9,7 +9,7 @@ import tyro
 from saltwm.disk.durable import read_config
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
@@ -84,7 +84,7 @@ class DataPreview(Job):
     """Dataset directory."""
     out: Aside[Path] = Path("preview")
     """Directory for the pictures."""
-    only: tuple[int, ...] = ()
+    only: Some[int] = ()
     """Numbers of the episodes to draw; some that are evenly spaced otherwise."""
     json: AsJson = False
 

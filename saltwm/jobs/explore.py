@@ -13,7 +13,7 @@ import tyro
 
 from saltwm.ground.errors import Stopped, UsageError
 from saltwm.ground.extras import EXTRAS, require
-from saltwm.jobs.job import Job, Positional
+from saltwm.jobs.job import Job, Positional, Some
 
 if TYPE_CHECKING:
     import uvicorn
@@ -31,7 +31,7 @@ class Explore(Job):
 
     VERB = "explore"
 
-    given: Positional[tuple[str, ...]] = ()
+    given: Positional[Some[str]] = ()
     """Checkpoints, results or datasets, or folders of them, or the name of an environment; the shipped ones if none."""
     host: str = "127.0.0.1"
     """Address to listen at; any but this machine's own needs --i-know."""

@@ -34,8 +34,10 @@ __all__ = [
     "Filed",
     "Job",
     "Maybe",
+    "MaybeSome",
     "Memo",
     "Positional",
+    "Some",
     "claim",
     "command_line",
     "flag",
@@ -45,6 +47,10 @@ __all__ = [
 T = TypeVar("T")
 Maybe = Annotated[T | None, tyro.conf.arg(help_behavior_hint="")]
 """An option without a default of its own: its help says what happens without it."""
+Some = Annotated[tuple[T, ...], tyro.conf.arg(help_behavior_hint="")]
+"""As many as one likes, none by default."""
+MaybeSome = Annotated[tuple[T, ...] | None, tyro.conf.arg(help_behavior_hint="", metavar="ONE [ANOTHER ...]")]
+"""The same where none is another thing than nothing said."""
 AsJson = Aside[Annotated[bool, tyro.conf.arg(help="Print the result as JSON.")]]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from saltwm.disk.shipped import shelf_folder
+from saltwm.disk.shipped import shelf_folder, spoken
 from saltwm.envs import ENVIRONMENTS, introduce
 from saltwm.ground.checks import one_of
 from saltwm.ground.config import RenderQuality
@@ -47,18 +47,22 @@ def take(directory: Path, environment: str, model: str) -> Item:
     if not _is_there(item):
         names = ", ".join(f"{other.environment} {other.model}" for other in shelf(directory)) or "nothing"
         raise UsageError(
-            f"no {model} model and held-out data for {environment} under {directory} (there is: {names}); "
-            f"make what is missing with: {' && '.join(_missing_steps(item))}"
+            f"no {model} model and held-out data for {environment} under {spoken(directory)} (there is: {names}); "
+            f"make what is missing with: {' && '.join(_missing_steps(item, directory))}"
         )
     return item
 
 
-def _missing_steps(item: Item) -> list[str]:
-    """The commands that put what is not there of an item onto the shelf."""
+def _missing_steps(item: Item, directory: Path) -> list[str]:
+    """The commands that put what is not there of an item onto the shelf, or onto one of the user's own."""
     from saltwm.jobs.reproduce import Reproduce
-    from saltwm.jobs.shipping import Ship
+    from saltwm.jobs.shipping import SHIPPED, Demo, Ship
 
     steps: list[Job] = []
+    then: list[Job] = []
+    if directory == HERE and not HERE.is_relative_to(Path.cwd()):  # nothing of a user's goes into the package
+        item = _item(SHIPPED, item.environment, item.model)
+        then.append(Demo(item.environment, item.model, checkpoints=SHIPPED))
     if not (item.checkpoint / SHIPMENT_FILE).exists():
         home = Path("work") / item.environment
         run = home / "runs" / f"{item.environment}-{item.model}"  # where reproduce leaves it
@@ -66,7 +70,7 @@ def _missing_steps(item: Item) -> list[str]:
     if not item.data.is_dir():
         pictures = recipe("cpu", item.environment).collect  # as those that the model was trained on
         steps.append(held_out_data(item.environment, pictures.image_size, pictures.render, item.data))
-    return [spell(job) for job in steps]
+    return [spell(job) for job in [*steps, *then]]
 
 
 def held_out_data(environment: str, image_size: int, render: RenderQuality, out: Path) -> Collect:

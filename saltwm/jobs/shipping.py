@@ -122,7 +122,7 @@ class Demo(Job):
         from saltwm.disk.checkpoint import card
         from saltwm.jobs.shelf import HERE, shelf, take
 
-        directory = self.checkpoints or _near(HERE)
+        directory = self.checkpoints or HERE
         if self.environment not in (None, "all"):
             return self._show([take(directory, self.environment, self.model)])
         items = shelf(directory)
@@ -146,11 +146,6 @@ def _can_draw(item: "Item") -> bool:
     from saltwm.jobs.doctor import has_renderer
 
     return read_info(item.checkpoint).world.renderer == "numpy" or has_renderer()
-
-
-def _near(path: Path) -> Path:
-    """The path as seen from here, if it lies below."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 # --- the commands on a card -------------------------------------------------------------------------------------------

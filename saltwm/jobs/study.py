@@ -25,7 +25,7 @@ from saltwm.ground.errors import MismatchError, SaltError, Stopped
 from saltwm.ground.progress import console
 from saltwm.jobs.bench import Bench
 from saltwm.jobs.evaluate import Evaluate
-from saltwm.jobs.job import AsJson, Job, Maybe, Positional, spell
+from saltwm.jobs.job import AsJson, Job, Maybe, Positional, Some, spell
 from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.recipes import recipe
 from saltwm.jobs.train import Train
@@ -237,9 +237,9 @@ class Study(Job):
     """objective, objectives, modulation, spectral, lambda, dim, rollout, horizon, efficiency, seeds or cube-double."""
     data: Path = Path("work/data")
     """Training sets: a folder for each environment, collected if it is not there."""
-    runs: tuple[Path, ...] = ()
+    runs: Some[Path] = ()
     """Folders of finished runs; one is adopted if its checkpoint says that it is a variant of the study."""
-    environments: tuple[str, ...] = ()
+    environments: Some[str] = ()
     """Only these."""
     out: Path = Path("work/study")
     """Its own runs go to OUT/runs."""

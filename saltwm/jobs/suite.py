@@ -24,7 +24,7 @@ from saltwm.jobs.evaluate import (
     settle,
     shown_history,
 )
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Positional, Some
 from saltwm.model.traits import learnt_name
 from saltwm.planning.names import planner_named
 
@@ -43,19 +43,19 @@ class Suite(Job):
 
     VERB = "suite"
 
-    runs: Positional[tuple[Path, ...]]
+    runs: Positional[Some[Path]]
     """Run or checkpoint directories; each is evaluated on the dataset of the world that it learnt."""
-    data: tuple[Path, ...] = ()
+    data: Some[Path] = ()
     """Datasets that the tasks are chosen from."""
-    task_sets: tuple[Path, ...] = ()
+    task_sets: Some[Path] = ()
     """Frozen tasks instead, such as results/tasks/*.json: they say protocol, seed and number."""
     out: Aside[Path] = Path("results")
     """Results directory."""
-    protocols: Maybe[tuple[ProtocolName, ...]] = None
+    protocols: MaybeSome[ProtocolName] = None
     """See saltwm evaluate; paper and clean by default."""
-    horizons: tuple[int, ...] = ()
+    horizons: Some[int] = ()
     """Planned action blocks; each protocol's own by default."""
-    seeds: Maybe[tuple[int, ...]] = None
+    seeds: MaybeSome[int] = None
     """Seeds of the tasks and of the planner; 1 by default, the paper's are 1 2 3."""
     planners: tuple[PlannerFlag, ...] = (planner_named("cem"),)
     """Planners that each run is evaluated with; see saltwm evaluate."""

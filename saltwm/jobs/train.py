@@ -10,7 +10,7 @@ import tyro
 
 from saltwm.ground.config import ModelConfig, ModelName, ObjectiveName, PrecisionName, RunConfig
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Memo, Positional, spell
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Memo, Positional, Some, spell
 from saltwm.jobs.presets import run_config
 from saltwm.losses.own import is_own
 from saltwm.losses.table import has_sigreg
@@ -51,7 +51,7 @@ class Train(Job):
     salt's and lewm's. Default: the model's."""
     prediction: Maybe[ObjectiveName] = setting("objective.objective")
     """Prediction loss of an objective that leaves it open; default: rollout for salt, one-step for lewm."""
-    weights: tuple[str, ...] = ()
+    weights: Some[str] = ()
     """Weights of the objective's terms that are not the published ones: inverse=5 ..."""
     steps: Maybe[int] = setting("train.steps")
     """Optimiser steps instead of the preset's."""
@@ -69,7 +69,7 @@ class Train(Job):
     """Rollouts per window, from its first frame and the next ones; every frame is encoded once."""
     rollout_steps: Maybe[int] = setting("objective.rollout_steps")
     """K, supervised predictions per rollout."""
-    channels: Maybe[tuple[int, ...]] = setting("model.encoder.channels")
+    channels: MaybeSome[int] = setting("model.encoder.channels")
     """Output channels of the encoder's strided convolutions."""
     latent_dim: Maybe[int] = setting("model.latent_dim")
     """d, the size of the latent."""
@@ -91,7 +91,7 @@ class Train(Job):
     """Steps between two checkpoints."""
     keep: Maybe[int] = setting("train.keep")
     """Newest checkpoints to keep; the best is kept besides."""
-    restarts: Maybe[tuple[int, ...]] = setting("train.restarts")
+    restarts: MaybeSome[int] = setting("train.restarts")
     """Steps at which the learning rate warms up again; a run that is prolonged restarts where it ended."""
     from_: Annotated[Maybe[Path], tyro.conf.arg(name="from")] = None
     """Run or checkpoint whose weights a new run starts from; its model's sizes hold too."""
@@ -107,7 +107,7 @@ class Train(Job):
     """Nodes."""
     timeout: Aside[float] = 600.0
     """Seconds that processes wait for one another before the run ends."""
-    log: Aside[tuple[Literal["tensorboard", "wandb"], ...]] = ()
+    log: Aside[Some[Literal["tensorboard", "wandb"]]] = ()
     """Also log there; metrics.jsonl and timing.jsonl are always written."""
     verify: Aside[Literal["full", "sizes"]] = "full"
     """Check every hash of the dataset first, or only the files' sizes."""

@@ -1,0 +1,56 @@
+"""Commands that show what a verb is for; its help ends with them, and they can be typed as they stand."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "collect": (
+        "saltwm collect two-room --out data/two-room --episodes 500",
+        "saltwm collect my_module:MyEnv --out data/mine --episodes 300 --image-size 64",
+    ),
+    "env list": ("saltwm env list",),
+    "env check": ("saltwm env check my_module:MyEnv",),
+    "data info": ("saltwm data info two-room-data",),
+    "data verify": ("saltwm data verify data/two-room",),
+    "data stats": ("saltwm data stats two-room-data",),
+    "data preview": ("saltwm data preview two-room-data --out work/preview",),
+    "data import": (
+        "saltwm data import recordings/lerobot-folder --out data/arm --env my-arm --camera observation.images.top",
+        "saltwm data import videos --out data/arm --env my-arm --fit crop",
+        "saltwm data import pusht_expert_train.h5.zst --out data/push-t --env push-t --image-size 64",
+    ),
+    "data export": ("saltwm data export data/two-room --out two-room.h5",),
+    "train": (
+        "saltwm train data/two-room --out runs/two-room-salt --preset quick",
+        "saltwm train data/two-room --out runs/two-room-lewm --model lewm",
+        "saltwm train data/mine --out runs/mine --from two-room-salt --steps 200",
+    ),
+    "prior": ("saltwm prior runs/two-room-salt --data data/two-room",),
+    "watch": ("saltwm watch runs/two-room-salt",),
+    "evaluate": (
+        "saltwm evaluate two-room-salt --data two-room-data --tasks 20 --out work/results",
+        "saltwm evaluate two-room-salt --data two-room-data --planner map --look-every 1 --out work/results",
+        "saltwm evaluate random --data two-room-data --tasks 20 --out work/results",
+    ),
+    "suite": ("saltwm suite runs/two-room-salt --data data/two-room --out work/results --tasks 50",),
+    "play": ("saltwm play push-t-salt --data push-t-data --task 1",),
+    "anatomy": ("saltwm anatomy work/results salt random --out work/anatomy",),
+    "diagnose": ("saltwm diagnose two-room-salt --data two-room-data --out work/results",),
+    "decode": ("saltwm decode two-room-salt --data two-room-data --out work/results",),
+    "score": ("saltwm score two-room-salt --data two-room-data",),
+    "report": ("saltwm report work/results --out work/report",),
+    "results": (
+        "saltwm results work/results --out work/results.md",
+        "saltwm results results --check",
+    ),
+    "reproduce": ("saltwm reproduce two-room --preset quick --out work/demo",),
+    "study": ("saltwm study", "saltwm study objectives --environments two-room --dry-run"),
+    "demo": ("saltwm demo", "saltwm demo push-t", "saltwm demo all"),
+    "explore": ("saltwm explore two-room", "saltwm explore runs/mine data/mine work/results --no-browser"),
+    "ship": ("saltwm ship runs/two-room-salt --out checkpoints/two-room-salt",),
+    "card": ("saltwm card checkpoints/two-room-salt --results results",),
+    "info": ("saltwm info two-room-salt",),
+    "import-weights": ("saltwm import-weights downloads/pusht --env pusht --data data/push-t --out runs/push-t",),
+    "export": ("saltwm export two-room-salt --format onnx --out work/onnx",),
+    "again": ("saltwm again results/evaluations/two-room-salt-clean-seed1 --out work/again",),
+    "doctor": ("saltwm doctor",),
+    "bench": ("saltwm bench plan", "saltwm bench all --out work/bench"),
+}
+"""Verb -> what one might type."""

@@ -1,0 +1,64 @@
+"""The help of a verb: what it does, commands to begin with, its own options; and what a typo is answered with."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from saltwm.cli import INNER, VERBS, main, parse
+from saltwm.cli.examples import EXAMPLES
+
+EVERY_VERB = [
+    name for verb in VERBS for name in ([f"{verb} {one}" for one in INNER[verb]] if verb in INNER else [verb])
+]
+
+
+def said(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        main(list(words))
+    captured = capsys.readouterr()
+    return end.value.code, captured.out + captured.err
+
+
+def test_every_verb_has_examples_and_no_example_is_left_over():
+    assert set(EXAMPLES) == set(EVERY_VERB)
+
+
+@pytest.mark.parametrize("verb", EVERY_VERB)
+def test_the_examples_of_a_verb_stand_in_its_help_and_are_taken(verb, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    _, text = said(capsys, *verb.split(), "--help")
+    for example in EXAMPLES[verb]:
+        assert f"\n  {example}\n" in text
+        words = shlex.split(example)
+        assert words[0] == "saltwm"
+        assert verb == parse(words[1:]).VERB
+    assert "(default: )" not in text
+    assert "{[" not in text
+
+
+def test_a_mistyped_option_is_answered_with_those_of_its_verb_alone(capsys):
+    code, text = said(capsys, "collect", "two-room", "--episods", "3", "--out", "x")
+    assert code == 2
+    assert "--episodes INT" in text
+    assert "saltwm collect --help" in text
+    assert "decode" not in text
+    assert "import" not in text
+
+
+def test_a_mistyped_verb_of_a_verb_is_answered_with_the_nearest(capsys):
+    code, text = said(capsys, "data", "imprt", "x", "--out", "y")
+    assert (code, "did you mean 'import'" in text) == (2, True)
+
+
+def test_a_reader_who_leaves_ends_a_command_quietly(tmp_path):
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "saltwm", "train", "--help"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=here)
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
