@@ -40,7 +40,7 @@ def training_loss(
 ) -> Losses:
     """The loss of eq. 10: frames uint8 [B, T, H, W, 3], raw action blocks [B, T-1, F], projections [D, M].
 
-    A regulariser that learns is handed over; without one, it is made anew.
+    A regulariser that learns is handed over; without one, a new one is made.
     """
     sizes = check("action blocks", action_blocks, "B N F", N=objective.window_blocks)
     check("frames", frames, "B T H W 3", B=sizes["B"], T=sizes["N"] + 1)

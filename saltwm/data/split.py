@@ -25,9 +25,9 @@ Ids = NDArray[np.int64]
 
 
 def held_out(dataset: Dataset) -> Ids:
-    """Episodes that tasks and diagnoses take: by the default split, the same for every model, or all of a held-out set.
+    """Held-out episodes: those of the default split, the same for every model, or all of a held-out dataset.
 
-    Whether a given run left them out of its training is for `why_seen` to say.
+    `why_seen` says whether a given run left them out of its training.
     """
     split = TrainConfig()
     return held_out_episodes(dataset, split.split_seed, split.validation_fraction)
@@ -76,10 +76,10 @@ def require_some(episodes: Ids | None, protocol: str) -> Ids:
 
 
 def why_seen(info: "CheckpointInfo", source: Dataset | TaskSet) -> str | None:
-    """Why the run may have been trained on the held-out episodes of a dataset, or of tasks from it; None if it was not.
+    """Reason to suspect that training saw the held-out episodes of a dataset, or tasks from them; else None.
 
-    Of frozen tasks only the dataset's hash is known, so that nothing speaks against those of another dataset. What the
-    checkpoints that it came from have seen, it has seen too.
+    A frozen task set records only its dataset's hash, so tasks from another dataset are assumed unseen. A run has also
+    seen what the checkpoints in its lineage have seen.
     """
     if isinstance(source, Dataset) and source.recipe.is_held_out:
         return None

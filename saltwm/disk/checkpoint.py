@@ -117,7 +117,7 @@ def package_versions() -> dict[str, str]:
 
 
 def directory_name(step: int) -> str:
-    """Name of the checkpoint after so many steps."""
+    """Name of the checkpoint of a step."""
     return f"step-{step:06d}"
 
 
@@ -335,7 +335,7 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
 
 
 def newest_readable(run: Path, say: Callable[[str], None]) -> Path | None:
-    """The newest whole checkpoint; damaged ones are said aloud; all damaged is an error, none at all is None."""
+    """The newest whole checkpoint, or None. Damaged ones are reported; if all are damaged it is an error."""
     paths = list_checkpoints(run)
     for path in reversed(paths):
         try:

@@ -203,7 +203,7 @@ def make_folder(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """UsageError if `make_folder` would find a file there: asked before long work whose results go to that folder."""
+    """Fail early: UsageError if the path or a parent is a file, before long work whose results go there."""
     there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
     if not there.is_dir():
         raise UsageError(f"{path}: cannot be a folder: {there} is a file; choose another")
@@ -284,7 +284,7 @@ def file_hashes(directory: Path) -> dict[str, dict[str, Any]]:
 def verify_directory(directory: Path, *, hashes: bool = True, besides: Collection[str] = ()) -> None:
     """DamagedError unless the directory holds exactly the files of its manifest; `hashes=False` compares sizes only.
 
-    Files and folders called like a pattern of `besides` may be there too: they are no part of it.
+    Files and folders that match a pattern of `besides` may be there too; they do not belong to it.
     """
     directory = Path(directory)
     manifest = read_json(directory / MANIFEST)

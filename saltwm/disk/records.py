@@ -70,7 +70,7 @@ class TaskSet:
 
     @property
     def sha256(self) -> str:
-        """Identity of the set: its starts and goals. The kinds follow from those and are no part of it."""
+        """Identity of the set: its starts and goals. The kinds follow from those and are not part of it."""
         plain = to_plain(self)
         for task in plain["tasks"]:
             del task["kind"]

@@ -155,7 +155,7 @@ class Oracle:
         return np.clip(action + self.rng.normal(0, self.noise_std), -1, 1).astype(np.float32)
 
     def _look(self) -> dict[str, Any]:
-        """What the oracle is told: hand, fingers, the force between them, cubes, target."""
+        """The oracle's inputs: hand, fingers, the force between them, cubes, target."""
         mujoco, simulation = self.env._mujoco, self.env.simulation
         mujoco.mj_rnePostConstraint(simulation.model, simulation.data)
         self.env.refresh()
@@ -196,7 +196,7 @@ class Clumsy(Oracle):
         self.error, self.steps_left = np.zeros(3), 0
 
     def _look(self) -> dict[str, Any]:
-        """What the oracle is told, with every cube shifted by the mistake of the moment."""
+        """The oracle's inputs, with every cube shifted by the current mistake."""
         info = super()._look()
         if not self.errs:
             return info

@@ -19,7 +19,7 @@ from saltwm.ground.errors import UsageError
 MESH_CELL = 0.01
 """Metres; on a table seen at 64 px, a pixel is as wide."""
 SOFT_OVERSAMPLING = 2
-"""`soft` draws at so many times the size and averages: costs little, as small pictures are dear by their meshes."""
+"""`soft` draws at this multiple of the size and averages; it costs little, because meshes dominate small pictures."""
 _EGL_PLATFORM_DEVICE = 0x313F
 _MAX_DEVICES = 16
 

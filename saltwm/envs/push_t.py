@@ -1,6 +1,6 @@
 """PushT: a round agent pushes a T-shaped block to a pose (pymunk; constants of the public benchmark).
 
-One control step is a pure function of the state vector: the pymunk space is built anew from it each time. A space that
+One control step is a pure function of the state vector: the pymunk space is rebuilt from it each time. A space that
 lives on keeps contact impulses and penetration corrections of its last substep, which pymunk neither shows nor sets, so
 that no state vector could bring it back exactly.
 """

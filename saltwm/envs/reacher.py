@@ -49,7 +49,7 @@ class Reacher(MujocoEnv):
         return model, self._mujoco.MjData(model)
 
     def goal_distance(self, states: State, goals: State) -> NDArray[np.float64]:
-        """The larger joint error over 0.05 rad; `clean` knows that a full turn of the shoulder is no error."""
+        """The larger joint error over 0.05 rad; `clean` ignores full turns of the shoulder."""
         self.check_pairs(states, goals)
         error = states[:, QPOS] - goals[:, QPOS]
         if self.variant == "clean":

@@ -1,4 +1,4 @@
-"""What may be said about success rates: a rate with its interval, a difference with its test (promise P22).
+"""Statistics of success rates: a rate with its interval, a difference with its test (promise P22).
 
 Rates are counts; differences, intervals and seed means are in percent or percentage points, as the paper prints them.
 All intervals are 95 %. A verdict follows the exact test, which is stricter than the interval: where the two disagree,

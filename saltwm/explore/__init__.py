@@ -3,7 +3,7 @@
 folders.py     what may be shown, each thing under a name
 messages.py    what the page may ask: a closed table of bounded records
 server.py      the page and its one socket, for this machine alone
-link.py        the one worker process: asked, watched, started again when it dies
+link.py        the one worker process: watched, started again when it dies
 worker.py      that process: a request in, an answer out, nothing remembered but caches
 desk.py        those caches: models, environments, datasets, galleries
 acting.py imagining.py browsing.py recorded.py   the answers, by view

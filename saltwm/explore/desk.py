@@ -239,7 +239,7 @@ class Desk:
         return self._decoders.get(model, (0, None))[0]
 
     def idle(self) -> bool:
-        """One step of a decoder's fit, for a moment in which nothing is asked; False if there is nothing to do."""
+        """One step of a decoder's fit, for an idle moment; False if there is nothing to do."""
         for model, fit in self._fits.items():
             steps = self._decoders.get(model, (0, None))[0]
             if steps < DECODER_STEPS:

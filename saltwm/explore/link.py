@@ -1,4 +1,4 @@
-"""The server's side of the worker: one process that is asked, watched, and started again when it dies.
+"""The server's side of the worker: one process that answers, is watched, and is started again when it dies.
 
 Every question holds all that its answer depends on, so a question that a dying worker leaves open is put to the next
 one. A question that ends two workers is not put to a third.

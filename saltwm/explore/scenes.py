@@ -45,7 +45,7 @@ class Scene:
     """How a person takes hold of an environment."""
 
     actions: tuple[str, ...] = ()
-    """What each number of an action does, in a word or two; nothing where nobody said."""
+    """What each number of an action does, in a word or two; empty where it is unknown."""
     handles: tuple[Handle, ...] = ()
     sliders: tuple[Slider, ...] = ()
     settle: Callable[[State], State] = field(default=lambda state: state)

@@ -38,7 +38,7 @@ ANSWERS: dict[str, Callable[[Desk, Any], Answer]] = {
     "recorded": recorded.recorded,
 }
 QUIET_SECONDS = 1.0
-"""After a question the worker waits so long before it fits a decoder: a slider is never behind it."""
+"""The worker fits a decoder only after this long without a question, so that sliders stay quick."""
 
 
 def answer(desk: Desk, ask: str, request: Any) -> Answer:

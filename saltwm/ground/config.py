@@ -252,7 +252,7 @@ class GaussNewtonConfig:
     """Price of leaving the mean action, per squared standard deviation: plans far from the data are not reached.
     Chosen on 100 Reacher tasks apart from the evaluation's, where 0.05 to 0.5 reach nearly as many, see LAB.md."""
     box_std: float = 1.75
-    """Planned actions stay within so many standard deviations of the mean, and inside the bounds if there are any."""
+    """Planned actions stay within this many standard deviations of the mean, and inside the bounds if there are any."""
     initial_damping: float = 1.0
     """Levenberg-Marquardt damping of the first step, as a share of the mean curvature."""
     kind: Literal["gauss-newton"] = "gauss-newton"
@@ -314,7 +314,7 @@ class MapConfig:
     halve_every: int = 2
     """Iterations after which the worse half of the starts is given up."""
     box_std: float = 3.0
-    """Planned actions stay within so many standard deviations of the mean action, and inside the bounds."""
+    """Planned actions stay within this many standard deviations of the mean action, and inside the bounds."""
     initial_damping: float = 0.1
     """Levenberg-Marquardt damping of the first step, as a share of the mean curvature."""
     kind: Literal["map"] = "map"

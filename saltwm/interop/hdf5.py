@@ -56,7 +56,7 @@ def import_hdf5(
 ) -> Dataset:
     """Turn a benchmark file (.h5, .h5.zst, .tar.zst) into a dataset at `out`, or go on with an interrupted import.
 
-    Frames keep the file's size or are averaged down to `image_size`; `episodes` takes the first so many.
+    Frames keep the file's size or are averaged down to `image_size`; `episodes` takes only the first ones.
     """
     file, out = Path(file), Path(out)
     if not file.is_file():
@@ -253,7 +253,7 @@ class _Table:
         return lengths, first
 
     def _per_episode(self, name: str, rows: int) -> NDArray[np.int64]:
-        """Whole numbers [episodes]; a file's word for their number is not believed before it is below that of rows."""
+        """Integers [episodes]. Rejects a column that is longer than the number of rows before it is read."""
         column = self._column(name)
         if column.dtype.kind not in "iu" or column.ndim != 1 or len(column) > rows:
             raise DamagedError(

@@ -44,7 +44,7 @@ OPEN: dict[Format, Callable[[Path, str | None], Source]] = {
 
 
 def format_of(path: Path) -> Format:
-    """What a path looks like; UsageError if it is no folder."""
+    """What a path looks like; UsageError unless it is a folder."""
     if not path.is_dir():
         raise UsageError(f"{path}: expected a benchmark file (.h5, .h5.zst, .tar.zst) or a folder of recordings")
     if (path / "meta" / "info.json").is_file():

@@ -35,7 +35,7 @@ DOES = {"chunk": "saltwm.jobs.chunks", "part": "saltwm.jobs.collect"}
 FAILED_STARTS = 5
 """So many processes in a row that never came up are not bad luck."""
 START_SECONDS = 300.0
-"""Without any process for so long, the cluster has no CPU for us."""
+"""The cluster counts as full if it starts no process within this time."""
 CONNECT_SECONDS = 5.0
 
 
@@ -188,7 +188,7 @@ class RayWorkers:
 
 
 def _import_ray() -> ModuleType:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read at import; nothing is told to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read at import; no usage is reported
     with needs("ray", "`ray`"):
         import ray
     return ray

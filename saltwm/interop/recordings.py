@@ -27,7 +27,7 @@ from saltwm.ground.progress import progress
 
 PART_STEPS = 4000
 PART_BYTES = 256 * 2**20
-"""A part is held in memory before it is written: at most about so many steps and bytes of frames."""
+"""A part is held in memory before it is written: about this many steps and bytes of frames at most."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def read_video(file: Path, start_seconds: float = 0.0, count: int | None = None)
 
 
 def video_size(file: Path) -> tuple[int, int]:
-    """Width and height in pixels; DamagedError if it is no video."""
+    """Width and height in pixels; DamagedError unless it is a video."""
     import imageio_ffmpeg
 
     if not file.is_file():

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from saltwm.interop.on_ray import RayWorkers
 
 PLAN_SECONDS = 3600.0
-"""A worker that finishes no plan for its tasks for so long is taken for hung; a large LeWM needs minutes on a CPU."""
+"""A worker that finishes no plan within this time counts as hung; a large LeWM needs minutes on a CPU."""
 CHUNK_SECONDS = 6 * PLAN_SECONDS
 """The same for all of a chunk, where plans are not reported (on Ray); an episode of `long` has six."""
 SECONDS_FILE = "seconds"

@@ -140,7 +140,7 @@ def _collected(recipe: "Recipe") -> "Collected":
 
 
 def _usual_part(episode_steps: int) -> int:
-    """Episodes in a part unless it is said otherwise."""
+    """Episodes in a part by default."""
     return max(1, PART_STEPS // episode_steps)
 
 

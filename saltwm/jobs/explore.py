@@ -131,13 +131,13 @@ def _require_loopback(job: Explore) -> None:
 
 
 def bound(job: Explore) -> socket.socket:
-    """A listening socket, bound before anything is said, so that its port is known."""
+    """A listening socket, bound before the address is printed, so that its port is known."""
     family = socket.AF_INET6 if ":" in job.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((job.host, job.port))
-        listening.listen()  # whoever is told the address may knock before the server answers
+        listening.listen()  # a browser may connect before the server answers
     except OSError as error:
         listening.close()
         raise UsageError(

@@ -182,19 +182,19 @@ def _sample(dataset: Dataset, offset: int, max_episodes: int) -> tuple[_Sample, 
 
 
 def _spread(episodes: int, most: int) -> NDArray[np.int64]:
-    """Evenly spaced episodes, at most so many."""
+    """Evenly spaced episodes, `most` of them at most."""
     at_least("episodes to look at", most)
     return np.unique(np.linspace(0, episodes - 1, min(most, episodes)).astype(np.int64))
 
 
 def _moving_fields(dataset: Dataset) -> list[StateField]:
-    """Fields that say where things are; clocks and the solver's memory are no part of the workspace."""
+    """Fields that say where things are; clocks and the solver's memory are not part of the workspace."""
     hidden = ("time", "step", "solver_warm_start", "control")
     return [field for field in fields_of(dataset) if field.name not in hidden]
 
 
 def _change(field: StateField, difference: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far a field moved, of differences [N, S]: [N]; a full turn of an angle is no movement."""
+    """How far a field moved: differences [N, S] -> [N]; a full turn of an angle counts as 0."""
     moved = difference[:, field.start : field.stop]
     if field.unit == "rad":
         moved = (moved + np.pi) % (2 * np.pi) - np.pi

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PROTOCOLS: tuple[ProtocolName, ...] = ("paper", "clean")
 DEFAULT_SEEDS = (1,)
-"""What a suite chooses from data unless it is said otherwise."""
+"""What a suite chooses from data by default."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Suite(Job):
     tasks: Maybe[int] = None
     """Tasks per cell; 50 for paper and long, 100 for clean."""
     no_random: bool = False
-    """Leave out the random policy."""
+    """Skip the random policy."""
     workers: Aside[int] = 2
     """Processes."""
     ray: Aside[Maybe[str]] = None
@@ -123,7 +123,7 @@ class Suite(Job):
         ]
 
     def _methods(self, world: WorldSpec) -> list[Evaluate]:
-        """Who acts in a world; runs of one model are told apart by their folders."""
+        """Who acts in a world; runs of one model differ by their folders."""
         runs = {run: _read_info(run).run for run in self.runs if _read_info(run).world == world}
         models = {run: config.model for run, config in runs.items()}
         shared = Counter(map(learnt_name, runs.values()))

@@ -2,7 +2,7 @@
 
 While the window still fills, the keys and values of earlier positions stay as they are (attention is causal), so each
 step computes one position. Once it slides, every latent changes its position embedding and the window is computed
-again, but in the last block only the newest position asks and is asked for more than keys and values. Modulations
+again. In the last block earlier positions need only keys and values; only the newest is computed in full. Modulations
 depend on a condition alone and are computed once. History that all candidates share is computed once for all of them.
 """
 

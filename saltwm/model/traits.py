@@ -28,7 +28,7 @@ class Traits:
     window: Callable[[ModelConfig], int] = lambda config: 1
     """Latents that it looks back at, at most."""
     frames: Callable[[ModelConfig], int] = lambda config: 1
-    """Frames that an agent shows it unless told otherwise; the authors' evaluation shows LeWM one."""
+    """Frames that an agent shows it by default; the authors' evaluation shows LeWM one."""
     layers: Callable[[ModelConfig], int] = lambda config: 0
     """How many layers its sizes claim, each with tensors of its own."""
     has_matrix: bool = False

@@ -167,7 +167,7 @@ class Agent:
         self._episodes += 1
 
     def act(self, frame: Frames) -> Actions:
-        """The next raw action [A] from the current frame [S, S, 3]; plans anew when the last plan is used up."""
+        """The next raw action [A] from the current frame [S, S, 3]; plans again when the last plan is used up."""
         episode = self._episode
         if episode is None:
             raise UsageError("agent: act before reset; give it a goal first: agent.reset(goal_frame)")

@@ -3,7 +3,7 @@
     def plan(cost, *, horizon, action_dim, generators, bounds=None) -> Plan      searches a cost, as `cem` does
     def plan(model, situation, *, horizon, generators, bounds=None) -> Plan      plans with a model, as `gauss_newton`
 
-A module is imported because a person named it. A file that names one is told so: no file runs code.
+A module is imported because a person named it. A file that names one is refused: no file runs code.
 """
 
 import importlib

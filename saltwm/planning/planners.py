@@ -19,7 +19,7 @@ from saltwm.planning.with_prior import Planner, near_goals, with_prior
 
 
 def _with_cost(search: Callable[..., Plan], make_cost: Callable[[WorldModel, Situation], Cost]) -> Planner:
-    """A planner that searches a cost, as one that plans for a model."""
+    """Adapt a search over a cost to the planner interface (model, situation)."""
 
     def plan(model: WorldModel, situation: Situation, *, horizon: int, config: Any, **options: Any) -> Plan:
         return search(

@@ -42,7 +42,7 @@ class Decision:
 
 
 class Policy(Protocol):
-    """Anything that can be evaluated: it is asked once per task and replanning."""
+    """Anything that can be evaluated: `decide` is called once per task and replanning."""
 
     @property
     def window(self) -> int:

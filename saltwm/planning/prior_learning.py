@@ -48,7 +48,7 @@ class Journeys:
 
 @dataclass(frozen=True)
 class Pairs:
-    """What a prior is asked and what it should answer."""
+    """Inputs of a prior and the actions that it should predict."""
 
     latent: Tensor
     """[B, D]"""

@@ -165,7 +165,7 @@ class Siblings:
         self._watcher.start()
 
     def dead(self, wait_seconds: float = 0.0) -> str | None:
-        """'process 1 was killed by SIGKILL' for the first that ended badly, waiting so long for one; None if none."""
+        """'process 1 was killed by SIGKILL' for the first that ended badly, after `wait_seconds` at most; or None."""
         until = time.monotonic() + wait_seconds
         while True:
             for rank, process in list(self.processes.items()):
@@ -186,7 +186,7 @@ class Siblings:
                 os._exit(LostProcessError.exit_code)
 
     def end(self, wait_seconds: float) -> None:
-        """Wait so long for those that are finishing, then end the others."""
+        """Wait up to `wait_seconds` for those that are finishing, then end the others."""
         self._ending.set()
         until = time.monotonic() + wait_seconds
         for process in self.processes.values():

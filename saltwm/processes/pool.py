@@ -1,4 +1,4 @@
-"""Processes that work on items one at a time: watched, told apart when they die or hang, gone when the block ends.
+"""A pool of watched worker processes: it reports which worker died or hung, and leaves none running after its block.
 
 Results go to files; what passes between the processes is small, so that a worker that stops in the middle of a
 message cannot hold up its parent.
@@ -34,9 +34,9 @@ RETRIES = 2
 """How often an item is tried again after its worker was lost."""
 BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 30.0
-"""A worker without a sign of life for so long is taken for hung; on a busy machine importing torch takes seconds."""
+"""A worker that sends no heartbeat for this long counts as hung; importing torch takes seconds on a busy machine."""
 ABSENCE_SECONDS = 5.0
-"""If the parent itself did not look for so long (it was suspended), the time counts against no worker."""
+"""If the parent itself did not look for this long (it was suspended), the time counts against no worker."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ def signals_held(*numbers: signal.Signals) -> Iterator[None]:
 def _handlers_replaced(
     numbers: Sequence[signal.Signals], keep: Callable[[int, FrameType | None], None]
 ) -> dict[signal.Signals, Any]:
-    """`keep` hears these signals now; what heard them before. Children must inherit that a signal is ignored."""
+    """Install `keep` for these signals; returns the previous handlers. Ignored ones stay so: children inherit that."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     heard = [number for number in numbers if signal.getsignal(number) not in (signal.SIG_IGN, None)]

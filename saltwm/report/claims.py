@@ -23,7 +23,7 @@ PAPERS_LEWM = ("lewm-history3", "lewm")
 """The paper's interface first, then what stands for it where it was not evaluated."""
 
 MARGIN = 0.05
-"""Relative difference below which two values without intervals are not told apart."""
+"""Relative difference below which two values without intervals count as equal."""
 EXACT = 1e-6
 """Largest rho_H and spread of the Jacobian that count as rounding (App. C.2 measures SALT's at 1e-6)."""
 OVERLAP_STEPS = 4
@@ -163,7 +163,7 @@ def exact_for_salt_only(salt: float, lewm: float) -> Verdict:
 
 
 def paired(verdict: str) -> Verdict:
-    """What the paired test said of SALT against LeWM."""
+    """The paired test of SALT against LeWM."""
     return {"better": "holds", "worse": "does not hold"}.get(verdict, "not shown")  # type: ignore[return-value]
 
 

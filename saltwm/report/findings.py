@@ -234,7 +234,7 @@ def _read_picture(path: Path, owner: str, verb: str) -> Picture:
             image.verify()
             size = image.size
     except (OSError, ValueError, SyntaxError) as error:
-        raise DamagedError(f"{path}: not a {expected} picture; {verb} again to draw it anew") from error
+        raise DamagedError(f"{path}: not a {expected} picture; {verb} again to redraw it") from error
     return Picture(owner, path.name, path.suffix[1:], data, *size)
 
 

@@ -20,7 +20,7 @@ BEGIN, END = "<!-- results: made from the records, do not edit -->", "<!-- end o
 SEARCH = "<!-- search: made from the records, do not edit -->", "<!-- end of search -->"
 """Around the README's second table, of a folder without the paper's comparison."""
 DOCUMENT = Path("docs/results.md")
-"""Where the document goes if nothing else is said."""
+"""Where the document goes by default."""
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def terminal(shown: Table) -> "RichTable":
 
 
 def plain_text(name: str, style: str = "") -> "Text":
-    """A name for the terminal: brackets are no markup, control characters control nothing."""
+    """A name for the terminal, with markup and control characters made harmless."""
     from rich.text import Text
 
     return Text(printable(name), style)

@@ -302,7 +302,7 @@ def json_means(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> li
 def success_table(
     cells: Iterable[Cell], comparisons: Iterable[Comparison] = (), planned: Iterable[PlannedCell] = ()
 ) -> "Group":
-    """The success rows for the terminal: a table per environment, protocol and horizon, and what may be said of it."""
+    """The success rows for the terminal: a table per environment, protocol and horizon, with its tests."""
     from rich.console import Group
 
     cells, comparisons, planned = list(cells), list(comparisons), list(planned)

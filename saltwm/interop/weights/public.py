@@ -109,7 +109,7 @@ def _for_world(public: PublicModel, world: WorldSpec, source: Path) -> ModelConf
     frameskip, rest = divmod(public.block_dim, world.action_dim)
     if rest:
         raise MismatchError(
-            f"{source}: action_dim: action blocks of {public.block_dim} numbers are no multiple of "
+            f"{source}: action_dim: action blocks of {public.block_dim} numbers are not a multiple of "
             f"{world.environment}'s actions of {world.action_dim}"
         )
     return dataclasses.replace(public.model, frameskip=frameskip)

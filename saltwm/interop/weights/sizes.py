@@ -1,4 +1,4 @@
-"""What a public model is, told from the sizes of its tensors."""
+"""A public model's configuration, derived from the sizes of its tensors."""
 
 import dataclasses
 import math
