@@ -20,7 +20,7 @@ from saltwm.disk.durable import write_config
 from saltwm.disk.records import Diagnosis, OneFrameStart, Probes, Training
 from saltwm.ground.checks import at_least
 from saltwm.ground.errors import UsageError
-from saltwm.ground.progress import console
+from saltwm.ground.progress import console, progress
 from saltwm.ground.rng import stream
 from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.variants import variant_of
@@ -65,7 +65,11 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
     lengths, horizon = measurable(dataset, model.config.frameskip, job.windows, job.batches, job.horizon)
     parts = [encode_stretches(model, dataset, length, trajectories, job.seed, i) for i, length in enumerate(lengths)]
     stretches = [(z[:, : CONTEXT + horizon], c[:, : CONTEXT - 1 + horizon]) for z, c in parts]
-    measured = [measure(model.transition, *from_start(model.window, z, c)) for z, c in stretches]
+    measured = []
+    with progress(f"measure {job.folder.name}", len(stretches)) as advance:  # minutes where Jacobians are not known
+        for z, c in stretches:
+            measured.append(measure(model.transition, *from_start(model.window, z, c)))
+            advance()
     z = torch.cat([z for z, _ in stretches])
     identity: dict[str, Any] = {
         "environment": dataset.world.environment,

@@ -8,22 +8,11 @@ import random
 import shutil
 import struct
 import time
-from pathlib import Path
 
 import pytest
-from hostile_files import rehash
-from public_files import config_json
-from small_runs import WORLD, write_run
+from outside_files import KINDS, STEP, Kind, refusal_of, write_all
 
-import saltwm
-from saltwm.disk import checkpoint, durable
-from saltwm.disk.durable import write_config
-from saltwm.disk.records import EpisodeRecord, Evaluation, PlanRecord, Rate, Task, TaskSet, read_cell
-from saltwm.evaluation.protocols import CLEAN_PROTOCOL
-from saltwm.evaluation.tasks import read_tasks, write_tasks
 from saltwm.ground.errors import SaltError
-from saltwm.ground.strict_json import to_plain
-from saltwm.interop.weights.config_json import read_stated
 
 QUICK, FULL = 60, 2000
 
@@ -123,59 +112,29 @@ def mutate_safetensors(data, rng):
 def files(tmp_path_factory):
     """One valid file of each kind, in the place where its reader looks for it."""
     folder = tmp_path_factory.mktemp("files")
-    write_run(folder / "run")
-    state = (1.0, 2.5)
-    tasks = tuple(Task(index, index, 3, state, (4.0, 5.0), 3.5) for index in range(3))
-    write_tasks(folder / "tasks.json", TaskSet(WORLD, CLEAN_PROTOCOL, 1, "a" * 64, 9, 1, 2, tasks))
-    episodes = [
-        EpisodeRecord(
-            index, index > 0, 7 if index else None, 9, "reached", 3.5, 0.5, 0.4, (PlanRecord(0, (0.5, 0.25)),)
-        )
-        for index in range(3)
-    ]
-    (folder / "episodes.jsonl").write_text("".join(durable.json_line(to_plain(episode)) for episode in episodes))
-    common = {"environment": "two-room", "method": "salt", "protocol": "clean", "horizon_blocks": 5, "seed": 1}
-    write_config(
-        folder / "evaluation.json",
-        Evaluation(
-            **common,
-            planner={"kind": "cem", "candidates": 300},
-            tasks_file="tasks.json",
-            tasks_sha256="b" * 64,
-            checkpoint=None,
-            checkpoint_sha256=None,
-            success=Rate(2, 3, 0.1, 0.9),
-            median_steps_to_success=7.0,
-            seconds=1.5,
-        ),
-    )
-    durable.write_json(folder / "config.json", config_json("lewm"))
+    write_all(folder)
     return folder
 
 
-STEP = Path("run") / "checkpoints" / "step-000000"
-
-
-def load_rehashed(folder):
-    rehash(folder / STEP)
-    saltwm.load(folder / STEP)
-
-
-KINDS = {  # file, how it is mutated, how it is read
-    "run.json": ("run/run.json", mutate_json_file, lambda folder: checkpoint.read_run(folder / "run")),
-    "checkpoint.json": (STEP / "checkpoint.json", mutate_json_file, load_rehashed),
-    "manifest.json": (STEP / "manifest.json", mutate_json_file, lambda folder: saltwm.load(folder / STEP)),
-    "weights.safetensors": (STEP / "weights.safetensors", mutate_safetensors, load_rehashed),
-    "tasks.json": ("tasks.json", mutate_json_file, lambda folder: read_tasks(folder / "tasks.json")),
-    "evaluation.json": ("evaluation.json", mutate_json_file, read_cell),
-    "episodes.jsonl": ("episodes.jsonl", mutate_json_lines, read_cell),
-    "config.json": ("config.json", mutate_json_file, lambda folder: read_stated(folder / "config.json")),
+MUTATED = {
+    "run.json": mutate_json_file,
+    "checkpoint.json": mutate_json_file,
+    "manifest.json": mutate_json_file,
+    "weights.safetensors": mutate_safetensors,
+    "prior.json": mutate_json_file,
+    "tasks.json": mutate_json_file,
+    "evaluation.json": mutate_json_file,
+    "episodes.jsonl": mutate_json_lines,
+    "job.json": mutate_json_file,
+    "config.json": mutate_json_file,
+    "zarr.json": mutate_json_file,
+    "take.csv": mutate_bytes,
 }
 
 
 def try_mutations(kind, count, files, tmp_path):
     """The number of mutations that were refused; any other exception, or a second of work, fails the test."""
-    name, mutate, read = KINDS[kind]
+    name, mutate, read = KINDS[kind].file, MUTATED[kind], KINDS[kind].read
     folder = tmp_path / "files"
     shutil.copytree(files, folder)
     original = (folder / name).read_bytes()
@@ -191,24 +150,13 @@ def try_mutations(kind, count, files, tmp_path):
     return refused
 
 
-def refusal_of(read, folder, what):
-    """What the reader says, or nothing if it reads a valid result; any exception of another kind fails the test."""
-    try:
-        read(folder)
-    except SaltError as error:
-        return str(error)
-    except Exception as error:
-        raise AssertionError(f"{what} escaped as {error!r:.300}") from error
-    return ""
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MUTATED)
 def test_mutated_files_are_refused_or_valid_and_never_hang(kind, files, tmp_path):
     assert try_mutations(kind, QUICK, files, tmp_path) > QUICK // 4  # the mutations do bite
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MUTATED)
 def test_two_thousand_mutations_of_each_kind(kind, files, tmp_path):
     assert try_mutations(kind, FULL, files, tmp_path) > FULL // 4
 
@@ -220,7 +168,7 @@ def test_a_reader_that_trusts_its_file_does_not_survive(files, tmp_path, monkeyp
         info = json.loads((folder / "run" / "run.json").read_text())
         return info["run"]["model"]["encoder"]["width"] // info["run"]["model"]["encoder"]["heads"]
 
-    monkeypatch.setitem(KINDS, "run.json", ("run/run.json", mutate_json_file, trusting))
+    monkeypatch.setitem(KINDS, "run.json", Kind("run/run.json", trusting))
     with pytest.raises(AssertionError, match=r"run.json: mutation \d+ escaped"):
         try_mutations("run.json", QUICK, files, tmp_path)
 
@@ -237,4 +185,4 @@ def test_a_checkpoint_of_no_size_is_refused_in_one_line(place, files, tmp_path):
     inner[last] = 0
     file.write_text(json.dumps(value))
     with pytest.raises(SaltError):
-        load_rehashed(folder)
+        KINDS["checkpoint.json"].read(folder)
