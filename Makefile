@@ -8,8 +8,10 @@ APT_PACKAGES := libegl1 libosmesa6 libgl1
 # The browser that the explorer's tests drive; they are skipped, and say so, where there is none.
 APT_BROWSER := chromium chromium-driver
 
+FUZZ_SECONDS ?= 3600
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all sabotage lint sizes bench docs sbom wheel clean
+.PHONY: help demo test test-all sabotage fuzz lint sizes bench docs sbom wheel clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +28,10 @@ test-all: $(VENV)/.dev lint ## the same with the full counts of docs/promises.md
 
 sabotage: $(VENV)/.dev ## apply each one-line sabotage to a copy; a test must turn red (not part of make test)
 	$(BIN)/python tests/sabotage/run.py
+
+fuzz: $(VENV)/.dev ## an hour of coverage-guided fuzzing of every parser of outside bytes (FUZZ_SECONDS=3600)
+	@$(PIP) --no-build-isolation -e '.[fuzz]'
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
 	@$(BIN)/ruff check saltwm tests
