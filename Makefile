@@ -20,8 +20,8 @@ demo: $(VENV)/.runtime ## collect, train, plan, diagnose and report Two-Room fro
 	$(BIN)/saltwm reproduce two-room --preset quick --out work/demo
 	$(BIN)/saltwm demo all --out work/demo/shipped
 
-test: $(VENV)/.dev lint ## lint, types, import directions and every quick test (11 minutes on two cores)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not full" --durations=10
+test: $(VENV)/.dev lint ## lint, types, import directions and every quick test (8 minutes on two cores)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not full" --durations=10
 
 test-all: $(VENV)/.dev lint ## the same with the full counts of docs/promises.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 3600

@@ -33,6 +33,29 @@ TINY = RunConfig(
 )
 
 
+HEAVY_FIRST = (
+    "test_on_ray.py",
+    "test_verbs.py",
+    "test_evaluation_promises.py",
+    "test_many_devices.py",
+    "test_training_promises.py",
+    "test_data_promises.py",
+    "test_browser.py",
+    "test_growing_runs.py",
+    "test_study.py",
+    "test_cell.py",
+    "test_shipping_verbs.py",
+    "test_third_model.py",
+    "test_disk_that_lies.py",
+)
+"""Files of minutes: begun early, so that no process is left with one of them when the others are through."""
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(HEAVY_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
 @pytest.fixture(scope="session")
 def tiny():
     """A run that takes a second."""

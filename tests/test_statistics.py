@@ -138,6 +138,13 @@ def test_negative_control_the_plain_bootstrap_without_imagined_pairs_covers_too_
 # --- each number against its definition ----------------------------------------------------------------------------
 
 
+def test_wilson_intervals_are_scipy_s_to_the_last_bit():
+    for n in (1, 2, 12, 50, 150, 400):
+        for k in range(n + 1):
+            expected = stats.binomtest(k, n).proportion_ci(0.95, method="wilson")
+            assert (wilson(k, n).low, wilson(k, n).high) == (expected.low, expected.high)
+
+
 @given(n=st.integers(1, 300), share=st.floats(0, 1))
 @settings(max_examples=60, deadline=None)
 def test_wilson_interval_ends_solve_the_score_equation(n, share):
