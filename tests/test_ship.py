@@ -353,6 +353,16 @@ def test_a_config_that_no_command_gives_is_not_spelled(tiny, tmp_path):
     assert Train.of(odd, tmp_path, tmp_path) is None
 
 
+def test_a_card_tells_a_model_with_memory_from_one_without(shipped):
+    facts, info, shipment = checkpoint.card(shipped), checkpoint.read_info(shipped), read_shipment(shipped)
+    assert card_text(facts, info, shipment, [], []).startswith("# SALT on Two-Room\n")
+    affine = dataclasses.replace(info.run.model.affine, memory=True)
+    run = dataclasses.replace(info.run, model=dataclasses.replace(info.run.model, affine=affine))
+    text = card_text(facts, dataclasses.replace(info, run=run), shipment, [], [])
+    assert text.startswith("# SALT with memory on Two-Room\n")
+    assert "a state of two latents and the action between them" in text
+
+
 def test_a_checkpoint_that_was_not_shipped_has_no_card(run):
     with pytest.raises(SaltError, match="not a shipped checkpoint"):
         read_shipment(checkpoint.find_checkpoint(run))

@@ -114,11 +114,12 @@ def card_text(
     """The card as Markdown."""
     model, environment = facts["model"], environment_name(facts["environment"])
     stored = "matrices in float16" if shipment.precision == "half" else "float32"
+    memory = " with memory" if info.run.model.affine.memory else ""
     paragraphs = [
-        f"# {traits_of(model).title} on {environment}",
+        f"# {traits_of(model).title}{memory} on {environment}",
         f"{traits_of(model).what}, {_how(facts['objective'])}: {facts['parameters'] / 1e6:.2f} M parameters (preset "
-        f"`{facts['preset']}`), pictures of {facts['image_size']} px, latents of {info.run.model.latent_dim} numbers. "
-        f"Weights alone, {stored}, {facts['bytes'] / 1e6:.1f} MB.",
+        f"`{facts['preset']}`), pictures of {facts['image_size']} px, latents of {info.run.model.latent_dim} numbers"
+        f"{', a state of two latents and the action between them' if memory else ''}. Weights alone, {stored}, {facts['bytes'] / 1e6:.1f} MB.",
         "## Measured",
         *_rates(rates, model),
         "## Data and training",
