@@ -119,7 +119,8 @@ def card_text(
         f"# {traits_of(model).title}{memory} on {environment}",
         f"{traits_of(model).what}, {_how(facts['objective'])}: {facts['parameters'] / 1e6:.2f} M parameters (preset "
         f"`{facts['preset']}`), pictures of {facts['image_size']} px, latents of {info.run.model.latent_dim} numbers"
-        f"{', a state of two latents and the action between them' if memory else ''}. Weights alone, {stored}, {facts['bytes'] / 1e6:.1f} MB.",
+        f"{', a state of two latents and the action between them' if memory else ''}. "
+        f"Weights alone, {stored}, {facts['bytes'] / 1e6:.1f} MB.",
         "## Measured",
         *_rates(rates, model),
         "## Data and training",

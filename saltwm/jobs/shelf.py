@@ -16,6 +16,8 @@ from saltwm.model.traits import TRANSITIONS
 
 HERE = shelf_folder()
 """Beside the package in a checkout, inside it where it is installed."""
+MODELS = (*TRANSITIONS, *(f"{name}-memory" for name, traits in TRANSITIONS.items() if traits.has_matrix))
+"""As `model_name` calls them."""
 HELD_OUT_SEED = 1000
 """Of the episodes that no model is trained on; training data have seeds from 0 on."""
 HELD_OUT_FRAME_EVERY = 5
@@ -34,7 +36,7 @@ class Item:
 
 def shelf(directory: Path) -> list[Item]:
     """Every shipped model that has held-out data beside it, by environment."""
-    items = [_item(directory, environment, model) for environment in ENVIRONMENTS for model in TRANSITIONS]
+    items = [_item(directory, environment, model) for environment in ENVIRONMENTS for model in MODELS]
     return [item for item in items if _is_there(item)]
 
 
@@ -42,7 +44,7 @@ def take(directory: Path, environment: str, model: str) -> Item:
     """The shipped model; UsageError that says what there is instead, and how to make what is missing."""
     environment = introduce(environment)
     one_of("environment", environment, ENVIRONMENTS)
-    one_of("model", model, TRANSITIONS)
+    one_of("model", model, MODELS)
     item = _item(directory, environment, model)
     if not _is_there(item):
         names = ", ".join(f"{other.environment} {other.model}" for other in shelf(directory)) or "nothing"

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from saltwm.ground.config import ModelName
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.again import spell_again
 from saltwm.jobs.collect import Collect
@@ -107,8 +106,8 @@ class Demo(Job):
 
     environment: Positional[str | None] = None
     """two-room, push-t, reacher, cube or cube-double; or all."""
-    model: ModelName = "salt"
-    """salt: state-affine transition; lewm: transformer predictor."""
+    model: str = "salt"
+    """salt: state-affine transition; salt-memory: one that remembers; lewm: transformer predictor."""
     task: int = 0
     """Number of the held-out task."""
     out: Aside[Path] = Path("work/shipped")
