@@ -42,7 +42,7 @@ SABOTAGES = [
     Sabotage("N03", "folder not locked", "disk/durable.py",
              "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass", LINKS),
     Sabotage("N04", "anything called .tmp- is a leftover", "disk/durable.py",
-             'glob(f"{TMP_PREFIX}*")):\n        if _MADE_HERE.fullmatch(entry.name):', 'glob(".tmp-*")):\n        if True:', LINKS),
+             "return _MADE_HERE.fullmatch(name) is not None", 'return name.startswith(".tmp-")', LINKS),
     Sabotage("N05", "temporary names can be guessed", "disk/durable.py", "secrets.token_hex(8)", "'0' * 16", f"{LINKS} -k guessed"),
     Sabotage("N06", "an import's source is known by name and size", "interop/hdf5.py",
              "            sha256=sha256,\n", "", "tests/data/test_hdf5.py -k same_name_and_size"),
