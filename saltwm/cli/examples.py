@@ -34,7 +34,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "anatomy": ("saltwm anatomy work/results salt random --out work/anatomy",),
     "diagnose": ("saltwm diagnose two-room-salt --data two-room-data --out work/results",),
     "decode": ("saltwm decode two-room-salt --data two-room-data --out work/results",),
-    "score": ("saltwm score two-room-salt --data two-room-data",),
+    "score": ("saltwm score two-room-salt --data two-room-data", "saltwm score all --against results"),
     "report": ("saltwm report work/results --out work/report",),
     "results": (
         "saltwm results work/results --out work/results.md",

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from saltwm.jobs.inspection import DatasetStats
     from saltwm.jobs.prior_learner import PriorResult
     from saltwm.jobs.score import OfflineScore
+    from saltwm.jobs.score_order import Ordered
     from saltwm.jobs.shelf import Item
     from saltwm.train import TrainResult
 
@@ -277,7 +278,11 @@ def _played(job: Play, played: Played) -> Told:
 
 
 @tell.register(Score)
-def _scored(job: Score, found: "OfflineScore") -> Told:
+def _scored(job: Score, found: "OfflineScore | Ordered") -> Told:
+    from saltwm.jobs.score_order import Ordered
+
+    if isinstance(found, Ordered):
+        return Told(_order_in_words(found), plain=to_plain(found))
     low, high = found.rank_interval
     words: dict[str, Any] = {
         "pairs": f"{found.pairs} held-out pairs, {found.horizon_blocks} action blocks apart",
@@ -291,6 +296,28 @@ def _scored(job: Score, found: "OfflineScore") -> Told:
         words["prior"] = f"{found.prior_nll:.3f} nats per number (1.419 without knowledge); "
         words["prior"] += f"{found.prior_within_one_std:.1%} within one deviation (68.3% if honest)"
     return Told(words, plain=dataclasses.asdict(found))
+
+
+def _order_in_words(found: "Ordered") -> Any:
+    """A line per model, best success first, and a line per figure of the score."""
+    from rich.table import Table
+
+    table = Table("model", "reached", "rank", "error against stillness", box=None, pad_edge=False)
+    for one in sorted(found.models, key=lambda one: -one.success.successes / one.success.n):
+        score, rate = one.score, one.success
+        table.add_row(
+            one.model, f"{rate.successes}/{rate.n}", f"{score.rank:.3f}", f"{score.error_against_stillness:.3f}"
+        )
+    for order in found.orders:
+        correlation = "-" if order.correlation is None else f"{order.correlation:.2f}"
+        table.caption = "\n".join(
+            [
+                *([str(table.caption)] if table.caption else []),
+                f"{order.measure.replace('_', ' ')}: rank correlation with success {correlation}; "
+                f"orders {order.agreeing} of {order.pairs} pairs of one environment as planning does",
+            ]
+        )
+    return table
 
 
 # --- environments ----------------------------------------------------------------------------------------------------

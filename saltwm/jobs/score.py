@@ -9,7 +9,7 @@ Three questions on held-out stretches of H action blocks, each from a picture to
 3. prior: how likely are the recorded actions under the model's action prior, and are its deviations honest?
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from saltwm.jobs.score_order import Ordered
     from saltwm.model.world_model import WorldModel
 
 CANDIDATES = 64
@@ -54,9 +55,11 @@ class Score(Job):
     VERB = "score"
 
     run: Positional[Path]
-    """Run or checkpoint directory."""
-    data: Path
+    """Run or checkpoint directory; all, with --against: every shipped model on its shipped data."""
+    data: Maybe[Path] = None
     """Dataset; its held-out episodes are used."""
+    against: Maybe[Path] = None
+    """With all: results directory; the scores stand beside the success that these records give the models."""
     horizon: int = 5
     """Action blocks from a picture to the goal picture."""
     pairs: int = 256
@@ -67,19 +70,45 @@ class Score(Job):
     """File for the score as JSON."""
     json: AsJson = False
 
-    def do(self) -> OfflineScore:
+    def do(self) -> "OfflineScore | Ordered":
         """Measure, and write the file if one is asked for."""
-        from saltwm.disk import checkpoint, durable
-        from saltwm.disk.dataset import Dataset
+        from saltwm.disk import durable
         from saltwm.ground.strict_json import to_plain
 
+        if (str(self.run) == "all") != (self.against is not None):
+            raise UsageError("score all and --against RESULTS go together: every shipped model beside its success")
+        found = self._score() if self.against is None else self._of_all(self.against)
+        if self.out is not None:
+            durable.write_json(self.out, to_plain(found))
+        return found
+
+    def _of_all(self, results: Path) -> "Ordered":
+        """Scores of all shipped models, and whether they order them as planning does."""
+        from saltwm.disk.records import read_cells
+        from saltwm.jobs.score_order import ordered, require_success
+        from saltwm.jobs.shelf import HERE, shelf
+
+        rates = require_success(shelf(HERE), read_cells(results), results)
+        return ordered(
+            {
+                item.checkpoint.name: (replace(self, run=item.checkpoint, data=item.data, against=None)._score(), rate)
+                for item, rate in rates
+            }
+        )
+
+    def _score(self) -> OfflineScore:
+        from saltwm.disk import checkpoint
+        from saltwm.disk.dataset import Dataset
+
+        if self.data is None:
+            raise UsageError(f"{self.run}: name a dataset whose held-out episodes are used with --data")
         for name in ("horizon", "pairs"):
             at_least(name, getattr(self, name), 2 if name == "pairs" else 1)
         dataset = Dataset.open(self.data, verify="sizes")
         path = checkpoint.find_checkpoint(self.run)
         model = checkpoint.load(path, world=dataset.world)
         stretches = _encoded(model, dataset, self.horizon, self.pairs, self.seed)
-        found = OfflineScore(
+        return OfflineScore(
             run=str(self.run),
             data=str(self.data),
             pairs=len(stretches.latents),
@@ -88,9 +117,6 @@ class Score(Job):
             error_against_stillness=_against_stillness(model, stretches),
             **_prior_figures(path, model, stretches),
         )
-        if self.out is not None:
-            durable.write_json(self.out, to_plain(found))
-        return found
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,17 @@ import pytest
 import torch
 
 from saltwm import write_dataset
+from saltwm.disk.records import read_cells
+from saltwm.evaluation.statistics import wilson
 from saltwm.ground.config import PriorConfig
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.rng import stream
 from saltwm.interop.recordings import Recording
 from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.prior_learner import learn_prior
-from saltwm.jobs.score import Score, Stretches, _against_stillness, _ranked
+from saltwm.jobs.score import OfflineScore, Score, Stretches, _against_stillness, _ranked
+from saltwm.jobs.score_order import ordered, require_success
+from saltwm.jobs.shelf import HERE, shelf
 from saltwm.train import train
 
 
@@ -92,3 +96,38 @@ def test_a_shipped_model_beats_chance_and_stillness_on_its_held_out_data(tmp_pat
     assert found.rank_interval[1] < 0.25
     assert found.error_against_stillness < 0.5
     assert json.loads(out.read_text())["rank"] == found.rank
+
+
+# --- does it order models as planning does? --------------------------------------------------------------------------
+
+
+def scored(rank: float, error: float) -> OfflineScore:
+    return OfflineScore("run", "data", 8, 5, 7, rank, (rank, rank), error, None, None)
+
+
+def test_a_figure_that_orders_models_as_success_does_is_told_from_one_that_does_not() -> None:
+    found = ordered(
+        {
+            "a-salt": (scored(0.1, 0.9), wilson(90, 100)),
+            "a-lewm": (scored(0.2, 0.2), wilson(40, 100)),
+            "b-salt": (scored(0.3, 0.8), wilson(30, 100)),
+            "b-lewm": (scored(0.4, 0.8), wilson(10, 100)),
+        }
+    )
+    by_rank, by_error = found.orders
+    assert (by_rank.measure, by_rank.correlation, by_rank.agreeing, by_rank.pairs) == ("rank", 1.0, 2, 2)
+    assert (by_error.agreeing, by_error.pairs) == (0, 2)  # the wrong order, and a tie
+    assert by_error.correlation is not None
+    assert by_error.correlation < 0
+
+
+def test_shipped_models_are_compared_with_the_success_of_the_records_alone(tmp_path: Path) -> None:
+    items = shelf(HERE)
+    rates = require_success(items, read_cells(Path("results")), Path("results"))
+    assert {item.checkpoint.name: rate.n for item, rate in rates} == {item.checkpoint.name: 100 for item in items}
+    with pytest.raises(UsageError, match="expected one evaluation of two-room-salt, clean with cem"):
+        require_success(items, [], tmp_path)
+    with pytest.raises(UsageError, match="go together"):
+        Score(Path("all")).do()
+    with pytest.raises(UsageError, match="name a dataset"):
+        Score(Path("two-room-salt")).do()

@@ -1,0 +1,79 @@
+"""Does the offline score order models as planning does? Scores of the shipped models beside their recorded success."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from saltwm.diagnostics.cost_order import rank_correlation
+from saltwm.disk.records import Cell, Rate
+from saltwm.ground.errors import UsageError
+from saltwm.jobs.card import measured
+from saltwm.jobs.score import OfflineScore
+from saltwm.jobs.shelf import Item
+
+MEASURES = ("rank", "error_against_stillness")
+"""Figures of a score that every model has; small is good in each."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One model."""
+
+    model: str
+    environment: str
+    score: OfflineScore
+    success: Rate
+    """`clean`, CEM, blind: the one search that every shipped model was evaluated with."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """How well one figure of the score orders models; a good score is a small one, so the sign is turned."""
+
+    measure: str
+    correlation: float | None
+    """Spearman's, with success, over all models."""
+    agreeing: int
+    """Pairs of models of one environment that the figure orders as success does; a tie agrees with nothing."""
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """All models, and the verdict on each figure."""
+
+    models: tuple[Scored, ...]
+    orders: tuple[Order, ...]
+
+
+def require_success(items: Sequence[Item], cells: Sequence[Cell], results: Path) -> list[tuple[Item, Rate]]:
+    """Each model with its rate under `clean` with CEM; UsageError names one that the records do not know."""
+    found = []
+    for item in items:
+        rates = measured(item.checkpoint, cells)
+        mine = [rate for rate in rates if (rate.protocol, rate.planner, rate.horizon_blocks) == ("clean", "cem", 5)]
+        if len(mine) != 1:
+            raise UsageError(f"{results}: expected one evaluation of {item.checkpoint.name}, clean with cem")
+        found.append((item, mine[0].pooled))
+    return found
+
+
+def ordered(scores: Mapping[str, tuple[OfflineScore, Rate]]) -> Ordered:
+    """The verdict on scores that stand beside success; models are called ENVIRONMENT-KIND."""
+    models = tuple(Scored(name, name.rpartition("-")[0], score, rate) for name, (score, rate) in scores.items())
+    return Ordered(models, tuple(_order(models, measure) for measure in MEASURES))
+
+
+def _order(models: Sequence[Scored], measure: str) -> Order:
+    goodness = np.array([-getattr(model.score, measure) for model in models])
+    success = np.array([model.success.successes / model.success.n for model in models])
+    pairs = [
+        (goodness[a] - goodness[b], success[a] - success[b])
+        for a, b in combinations(range(len(models)), 2)
+        if models[a].environment == models[b].environment
+    ]
+    agreeing = sum(bool(by_score * by_success > 0) for by_score, by_success in pairs)
+    return Order(measure, rank_correlation(goodness, success), agreeing, len(pairs))
