@@ -14,6 +14,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "data import": (
         "saltwm data import recordings/lerobot-folder --out data/arm --env my-arm --camera observation.images.top",
         "saltwm data import videos --out data/arm --env my-arm --fit crop",
+        "saltwm data import more-videos --out data/arm --env my-arm --fit crop --append",
         "saltwm data import pusht_expert_train.h5.zst --out data/push-t --env push-t --image-size 64",
     ),
     "data export": ("saltwm data export data/two-room --out two-room.h5",),

@@ -93,6 +93,7 @@ REMEDIES = {
     "train": "make one with: saltwm train DATASET --out {path}",
     "look at the data": "see it with: saltwm data info {path}",
     "look at the model": "see it with: saltwm info {path}",
+    "append": "or add these episodes with --append",
     "go on": "the same command goes on",
     "own name": "or give this one a name of its own with --method NAME",
     "name your environment": "make a class of your own known with: saltwm --env my_module:MyEnv VERB ...",

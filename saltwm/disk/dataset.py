@@ -363,7 +363,9 @@ def _check_recipe(path: Path, attributes: Attributes) -> None:
 
 def _is_of(recipe: Recipe, begun: Recipe) -> bool:
     """Whether a dataset of `recipe` may have collection.json say `begun`: its own, or what it is growing to."""
-    return begun == recipe or (begun.episodes > recipe.episodes and begun == recipe.grown(begun.episodes))
+    if begun == recipe or not begun.stages:
+        return begun == recipe
+    return begun.episodes > recipe.episodes and begun.before(len(begun.stages) - 1) == recipe
 
 
 def _check_lineage(file: Path, attributes: Attributes) -> None:

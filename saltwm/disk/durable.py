@@ -263,6 +263,15 @@ def _aside(path: Path) -> Path:
     return path.with_name(f"{TMP_PREFIX}old-{path.name}")
 
 
+def move_directory(source: Path, path: Path) -> None:
+    """A published directory gets its place beside others, in one move."""
+    _require_held(path)
+    with _disk_errors(path, None):
+        _before_step("move", path)
+        os.replace(source, path)
+        _sync_directory(path.parent)
+
+
 def discard_directory(path: Path) -> None:
     """Out of sight in one move, then gone: a crash between the two leaves only a leftover."""
     doomed = temporary_beside(path)

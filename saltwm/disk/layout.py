@@ -83,6 +83,8 @@ class Recorded:
     """Name of the file or folder, without those above it."""
     camera: str = ""
     split: Literal["training", "held-out"] = "training"
+    added: tuple[str, ...] | None = field(default=None, metadata=IF_SET)
+    """The file or folder of each time that the dataset grew."""
 
 
 Source = Collected | HeldOut | Imported | Recorded
@@ -137,14 +139,20 @@ class Recipe:
     def _parts_of(self, stage: range) -> int:
         return -((stage.start - stage.stop) // self.episodes_per_part)
 
-    def grown(self, episodes: int) -> "Recipe":
-        """The recipe of this dataset with more episodes."""
-        return replace(self, episodes=episodes, stages=(*(self.stages or ()), self.episodes))
+    def grown(self, episodes: int, file: str = "") -> "Recipe":
+        """The recipe of this dataset with more episodes; recorded ones come from `file`."""
+        source = self.source
+        if isinstance(source, Recorded):
+            source = replace(source, added=(*(source.added or ()), file))
+        return replace(self, episodes=episodes, stages=(*(self.stages or ()), self.episodes), source=source)
 
     def before(self, stage: int) -> "Recipe":
         """The recipe that it had before it grew for the time number `stage`, from 0 on."""
         assert self.stages is not None, "it grew"
-        return replace(self, episodes=self.stages[stage], stages=self.stages[:stage] or None)
+        source = self.source
+        if isinstance(source, Recorded):
+            source = replace(source, added=(source.added or ())[:stage] or None)
+        return replace(self, episodes=self.stages[stage], stages=self.stages[:stage] or None, source=source)
 
 
 @dataclass(frozen=True)

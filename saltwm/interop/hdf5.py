@@ -20,6 +20,7 @@ from saltwm.disk import dataset_writer as parts
 from saltwm.disk import durable, layout
 from saltwm.disk.claim import require_same
 from saltwm.disk.dataset import Dataset
+from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Episode, Imported, Recipe
 from saltwm.envs import env_class
 from saltwm.envs.base import StateColumn
@@ -65,11 +66,16 @@ def import_hdf5(
     with nothing_half_written(out, kept=(DiskError, Stopped)), durable.only_writer(out, "data import"):
         with _unchanged(file) as sha256:
             if (out / layout.ROOT_FILE).exists():
-                return _same_import(Dataset.open(out), file, sha256, env, image_size, episodes)
+                old = _same_import(Dataset.open(out), file, sha256, env, image_size, episodes)
+                if parts.is_finished(out, read_config(Recipe, out / layout.RECIPE_FILE)) and (
+                    episodes or len(old)
+                ) == len(old):
+                    return old
+                image_size = old.world.image_size
             with unpacked(file, out) as source, _opened(source) as h5:
                 table = _Table(h5, str(file), env, fields)
                 recipe = _recipe(table, file, sha256, env, image_size, episodes)
-                parts.start(out, recipe)
+                recipe = parts.start(out, recipe)
                 _import_missing(table, recipe, out)
         parts.finish(out, recipe)
     return Dataset.open(out)
@@ -112,7 +118,7 @@ def _recipe(table: "_Table", file: Path, sha256: str, env: str, image_size: int 
 def _same_import(
     dataset: Dataset, file: Path, sha256: str, env: str, image_size: int | None, episodes: int | None
 ) -> Dataset:
-    """A finished import, if it is the one asked for."""
+    """A finished import, if it is the one asked for or can grow to it."""
     recipe = dataset.recipe
     found = recipe.source
     require_same(dataset.path, {"source": Imported.kind}, {"source": found.kind})
@@ -122,7 +128,10 @@ def _same_import(
     )
     # A dataset that does not know its file's hash is compared without it.
     source = dataclasses.replace(found, file=file.name, bytes=file.stat().st_size, sha256=found.sha256 and sha256)
-    asked = dataclasses.replace(recipe, world=world, source=source, episodes=episodes or recipe.episodes)
+    asked = dataclasses.replace(recipe, world=world, source=source)
+    if (episodes or len(dataset)) < len(dataset):
+        had = f"has {len(dataset)} episodes and cannot have {episodes}"
+        raise MismatchError(f"{dataset.path}: {had}: a dataset only grows")
     require_same(dataset.path, to_plain(asked), to_plain(recipe))
     return dataset
 

@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
+from saltwm.disk.claim import require_same
 from saltwm.disk.dataset import Dataset
+from saltwm.disk.layout import ROOT_FILE
 from saltwm.envs.base import StateField
 from saltwm.ground.checks import at_least
-from saltwm.ground.errors import UsageError
+from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.frames import Fit
 from saltwm.interop.folders import open_folder
 from saltwm.interop.lance_table import open_lance
@@ -65,8 +69,12 @@ def import_recordings(
     fit: Fit = "pad",
     episodes: int | None = None,
     frame_every: int = 1,
+    append: bool = False,
 ) -> Dataset:
-    """Write the episodes of a folder as a dataset; nothing stays of one that is refused."""
+    """Write the episodes of a folder as a dataset; nothing stays of one that is refused.
+
+    A dataset that came from this folder takes the episodes that it lacks; with `append` it takes those of any folder.
+    """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     at_least("episodes", episodes)
@@ -75,9 +83,20 @@ def import_recordings(
     count = len(source.episodes)
     if episodes is not None and episodes > count:
         raise UsageError(f"{path}: has {count} episodes, {episodes} were asked for")
+    wanted: Iterator[Recording] = itertools.islice(source.recordings(), episodes)
+    if not append and (out / ROOT_FILE).exists():
+        old = _same_source(out, kind, path, camera)
+        if (episodes or count) < len(old):
+            asked = f"has {len(old)} episodes and cannot have {episodes or count}"
+            raise MismatchError(f"{out}: {asked}: a dataset only grows")
+        _pass_over(wanted, old, path)
+        if (episodes or count) == len(old):
+            return old
+        append = True
     return write_dataset(
         out,
-        itertools.islice(source.recordings(), episodes),
+        wanted,
+        append=append,
         name=name or _slug(path),
         fields=source.fields,
         image_size=image_size,
@@ -86,6 +105,24 @@ def import_recordings(
         source={"format": kind, "file": path.name, "camera": camera or ""},
         total=episodes or count,
     )
+
+
+def _same_source(out: Path, kind: Format, path: Path, camera: str | None) -> Dataset:
+    """The dataset at `out`; MismatchError unless all of it came from this folder."""
+    old = Dataset.open(out)
+    source = old.recipe.source
+    files = {getattr(source, "file", ""), *(getattr(source, "added", None) or ())}
+    asked = {"format": kind, "file": path.name, "camera": camera or ""}
+    found = {name: getattr(source, name, "") for name in asked} | {"file": ", ".join(sorted(files))}
+    require_same(out, asked, found, remedy="append")
+    return old
+
+
+def _pass_over(recordings: Iterator[Recording], old: Dataset, path: Path) -> None:
+    """Pass over the episodes that the dataset has; MismatchError for one that is another now. No frame is decoded."""
+    for index, recording in enumerate(itertools.islice(recordings, len(old))):
+        if not np.array_equal(np.asarray(recording.actions, np.float32), old.actions(index)):
+            raise MismatchError(f"{path}: episode {index}: its actions are not those of episode {index} in {old.path}")
 
 
 def _slug(path: Path) -> str:

@@ -7,16 +7,17 @@ programs of users call as well. Nothing half-written stays: a recording that is 
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from saltwm.disk import dataset_writer as parts
 from saltwm.disk import durable, layout
-from saltwm.disk.claim import require_unused
+from saltwm.disk.claim import require_same, require_unused
 from saltwm.disk.dataset import Dataset
+from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Episode, Recipe, Recorded
 from saltwm.envs.base import StateField, spell_fields
 from saltwm.ground.checks import at_least
@@ -24,6 +25,7 @@ from saltwm.ground.config import WorldSpec
 from saltwm.ground.errors import MismatchError, SaltError, ShapeError, UsageError
 from saltwm.ground.frames import Fit, square
 from saltwm.ground.progress import progress
+from saltwm.ground.strict_json import to_plain
 
 PART_STEPS = 4000
 PART_BYTES = 256 * 2**20
@@ -56,27 +58,71 @@ def write_dataset(
     held_out: bool = False,
     source: Mapping[str, Any] | None = None,
     total: int | None = None,
+    append: bool = False,
 ) -> Dataset:
     """Write recorded episodes as a dataset called `name`; docs/data.md has an example.
 
     An episode is a Recording or a dict with frames, actions and, if there are any, states. `fields` names the numbers
-    of a state and their units. Oblong frames get black bars, or as `fit` says.
+    of a state and their units. Oblong frames get black bars, or as `fit` says. With `append` the episodes are added to
+    the dataset at `path`, which must agree in all of this; its lineage keeps the hash that it had.
     """
     path = Path(path)
     _check_name(name)
     for what, value in (("image_size", image_size), ("frame_every", frame_every)):
         at_least(what, value)
     writer = _Writer(path, name, fields, image_size, fit, frame_every)
+    recorded = Recorded(state_fields="", split="held-out" if held_out else "training", **dict(source or {}))
+    if append:
+        return _add_episodes(path, writer, episodes, recorded, total)
     with nothing_half_written(path), durable.only_writer(path, "write_dataset"):
         require_unused(path)
-        with progress(f"write {name}", total or 0) as advance:
-            for episode in episodes:
-                writer.add(episode if isinstance(episode, Recording) else _from_mapping(episode))
-                advance()
-        recipe = writer.finish(held_out, dict(source or {}))
+        _take_all(writer, episodes, f"write {name}", total)
+        recipe = writer.finish(recorded)
         durable.write_config(path / layout.RECIPE_FILE, recipe)
         parts.finish(path, recipe)
     return Dataset.open(path)
+
+
+def _add_episodes(
+    path: Path,
+    writer: "_Writer",
+    episodes: Iterable[Recording | Mapping[str, Any]],
+    recorded: Recorded,
+    total: int | None,
+) -> Dataset:
+    """Add episodes to the dataset; it stays what it was until the last of them is written."""
+    old = Dataset.open(path, verify="sizes")
+    with durable.only_writer(path, "write_dataset"):
+        place = durable.temporary_beside(path / "growth")
+        try:
+            writer.begin_to_add(old, place, recorded)
+            _take_all(writer, episodes, f"add to {path.name}", total)
+            recipe = writer.finish(recorded)
+            begun = read_config(Recipe, path / layout.RECIPE_FILE)
+            if begun not in (old.recipe, recipe):
+                way = f"is on its way to {begun.episodes} episodes with those of {_last_file(begun)!r}"
+                raise MismatchError(f"{path}: {way}, found {recipe.episodes} with {recorded.file!r}; finish that first")
+            durable.write_config(path / layout.RECIPE_FILE, recipe)
+            for part in range(old.recipe.parts, recipe.parts):
+                if not layout.part_path(path, part).is_dir():  # it is there if a kill came after this move
+                    durable.move_directory(layout.part_path(place, part), layout.part_path(path, part))
+            parts.finish(path, recipe)
+        finally:
+            durable.remove_leftovers(path)
+    return Dataset.open(path)
+
+
+def _last_file(recipe: Recipe) -> str:
+    return (getattr(recipe.source, "added", None) or ("",))[-1]
+
+
+def _take_all(
+    writer: "_Writer", episodes: Iterable[Recording | Mapping[str, Any]], what: str, total: int | None
+) -> None:
+    with progress(what, total or 0) as advance:
+        for episode in episodes:
+            writer.add(episode if isinstance(episode, Recording) else _from_mapping(episode))
+            advance()
 
 
 class _Writer:
@@ -90,6 +136,24 @@ class _Writer:
         self._waiting: list[Episode] = []
         self._written = 0
         self._recipe: Recipe | None = None
+        self._old: Dataset | None = None
+
+    def begin_to_add(self, old: Dataset, place: Path, recorded: Recorded) -> None:
+        """Belong to a dataset that is there, or MismatchError that names what differs; parts wait at `place`."""
+        found = old.recipe
+        fields = spell_fields(self._fields) if self._fields else getattr(found.source, "state_fields", "")
+        asked = Recipe(
+            replace(found.world, environment=self._name, image_size=self._size),
+            found.variant,
+            found.state_dim,
+            found.episodes,
+            self._every,
+            found.episodes_per_part,
+            replace(recorded, state_fields=fields),
+        )
+        same = {"kind": "recorded", **_of_every_stage(asked)}
+        require_same(old.path, same, {"kind": found.source.kind, **_of_every_stage(found)})
+        self._old, self._path, self._recipe = old, place, found
 
     def add(self, recording: Recording) -> None:
         """Check an episode and write the part that it completes."""
@@ -99,18 +163,20 @@ class _Writer:
         if self._recipe is None:
             self._recipe = self._begun(episode, where)
         layout.check_episode(where, index, episode, self._recipe)
+        if self._old is not None and (twin := _twin(self._old, episode)) is not None:
+            there = f"is episode {twin} of {self._old.path} already"
+            raise UsageError(f"{where}: episode {index}: {there}; leave it out, or choose another folder")
         self._waiting.append(episode)
         if len(self._waiting) == self._recipe.episodes_per_part:
             self._flush()
 
-    def finish(self, held_out: bool, source: dict[str, Any]) -> Recipe:
+    def finish(self, recorded: Recorded) -> Recipe:
         """Write what is left; the recipe of all."""
-        if self._recipe is None:
+        if self._recipe is None or not (self._written or self._waiting):
             raise UsageError(f"{self._path}: no episode was given")
         if self._waiting:
             self._flush()
-        split: Literal["training", "held-out"] = "held-out" if held_out else "training"
-        return self._planned(self._written, Recorded(state_fields=spell_fields(self._fields), split=split, **source))
+        return self._planned(self._written, replace(recorded, state_fields=spell_fields(self._fields)))
 
     def _begun(self, episode: Episode, where: str) -> Recipe:
         """What the first episode decides: sizes, and how many episodes make a part."""
@@ -126,15 +192,38 @@ class _Writer:
     def _planned(self, episodes: int, source: Recorded) -> Recipe:
         begun = self._recipe
         assert begun is not None, "an episode was added"
+        if self._old is not None:
+            return begun.grown(begun.episodes + episodes, source.file)
         return Recipe(
             begun.world, begun.variant, begun.state_dim, episodes, self._every, begun.episodes_per_part, source
         )
 
     def _flush(self) -> None:
         recipe = self._planned(self._written + len(self._waiting), Recorded(state_fields=""))
+        durable.make_folder(self._path)
         parts.write_part(self._path, recipe, recipe.parts - 1, self._waiting)
         self._written += len(self._waiting)
         self._waiting = []
+
+
+def _of_every_stage(recipe: Recipe) -> dict[str, Any]:
+    """What all episodes of a recorded dataset have in common."""
+    fields = {name: getattr(recipe.source, name, None) for name in ("state_fields", "split")}
+    return {"world": to_plain(recipe.world), "frame_every": recipe.frame_every, "source": fields}
+
+
+def _twin(dataset: Dataset, episode: Episode) -> int | None:
+    """The episode of the dataset that is this very one: the same actions, states and first and last frames."""
+    steps = len(episode.actions)
+    ends = [0, (steps // dataset.recipe.frame_every) * dataset.recipe.frame_every]
+    for index in np.flatnonzero(dataset.lengths == steps):
+        if np.array_equal(dataset.actions(int(index)), episode.actions) and np.array_equal(
+            dataset.states(int(index)), episode.states
+        ):
+            frames = dataset.read_frames(np.full(2, index), np.array(ends))
+            if np.array_equal(frames, episode.frames[[0, -1]]):
+                return int(index)
+    return None
 
 
 def _checked(where: str, index: int, recording: Recording, size: int, fit: Fit, every: int) -> Episode:

@@ -100,7 +100,8 @@ class DataPreview(Job):
 class DataImport(Job):
     """Bring in recordings: LeRobot v3, Lance, Minari, folders of videos or pictures with a CSV, or a benchmark file.
 
-    Benchmark files are .h5, .h5.zst and .tar.zst; their import goes on where it was interrupted.
+    Benchmark files are .h5, .h5.zst and .tar.zst; their import goes on where it was interrupted. A dataset grows: the
+    same command takes the episodes that came since, or more --episodes of a file; --append adds another folder.
     """
 
     VERB = "data import"
@@ -123,6 +124,8 @@ class DataImport(Job):
     """Recordings with oblong frames: black bars, the middle alone, or squeezed."""
     frame_every: int = 1
     """Recordings: keep every n-th frame; 5 keeps just those that windows at the frameskip use."""
+    append: Aside[bool] = False
+    """Recordings: add these episodes to the dataset, which came from another folder."""
     json: AsJson = False
 
     def do(self) -> "Dataset":
@@ -134,6 +137,8 @@ class DataImport(Job):
         if self.format == "hdf5" or (self.format is None and self.file.is_file()):
             if self.env is None:
                 raise UsageError(f"{self.file}: a benchmark file does not say what it holds; name it with --env")
+            if self.append:
+                raise UsageError(f"{self.file}: a benchmark file grows with more --episodes; leave --append out")
             return import_hdf5(self.file, introduce(self.env), self.out, self.image_size, self.episodes)
         return import_recordings(
             self.file,
@@ -145,6 +150,7 @@ class DataImport(Job):
             fit=self.fit,
             episodes=self.episodes,
             frame_every=self.frame_every,
+            append=self.append,
         )
 
     @classmethod

@@ -64,6 +64,8 @@ class Score(Job):
     """Action blocks from a picture to the goal picture."""
     pairs: int = 256
     """Stretches to look at."""
+    history: int = 1
+    """Frames that LeWM's predictor may look back at; as in an evaluation."""
     seed: int = 0
     """Of the choice of stretches."""
     out: Maybe[Aside[Path]] = None
@@ -102,12 +104,12 @@ class Score(Job):
 
         if self.data is None:
             raise UsageError(f"{self.run}: name a dataset whose held-out episodes are used with --data")
-        for name in ("horizon", "pairs"):
+        for name in ("horizon", "pairs", "history"):
             at_least(name, getattr(self, name), 2 if name == "pairs" else 1)
         dataset = Dataset.open(self.data, verify="sizes")
         path = checkpoint.find_checkpoint(self.run)
         model = checkpoint.load(path, world=dataset.world)
-        stretches = _encoded(model, dataset, self.horizon, self.pairs, self.seed)
+        stretches = _encoded(model, dataset, self)
         return OfflineScore(
             run=str(self.run),
             data=str(self.data),
@@ -132,14 +134,15 @@ class Stretches:
     window: int
 
 
-def _encoded(model: "WorldModel", dataset: Any, horizon: int, pairs: int, seed: int) -> Stretches:
+def _encoded(model: "WorldModel", dataset: Any, job: Score) -> Stretches:
     import torch
 
     from saltwm.data.split import held_out
     from saltwm.ground.rng import stream
     from saltwm.jobs.diagnose import read_stretches
 
-    skip, window, unseen = model.config.frameskip, model.window, held_out(dataset)
+    skip, window, unseen = model.config.frameskip, min(job.history, model.window), held_out(dataset)
+    horizon = job.horizon
     length = window - 1 + horizon
     long_enough = unseen[dataset.lengths[unseen] >= length * skip]
     if not len(long_enough):
@@ -148,7 +151,7 @@ def _encoded(model: "WorldModel", dataset: Any, horizon: int, pairs: int, seed: 
             f"{dataset.path}: no held-out episode has {length} action blocks; "
             + (f"--horizon {longest} fits" if longest > 0 else "it has no held-out episode that is long enough")
         )
-    found = read_stretches(dataset, long_enough, length, skip, pairs, stream(seed, "score"))
+    found = read_stretches(dataset, long_enough, length, skip, job.pairs, stream(job.seed, "score"))
     with torch.inference_mode():
         blocks = torch.from_numpy(found.blocks)
         z = torch.cat([model.encode(torch.from_numpy(part)) for part in _in_parts(found.frames)])

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saltwm.disk import dataset_writer as parts
+from saltwm.disk.dataset import Dataset
 from saltwm.disk.layout import Collected, Recipe
 from saltwm.envs import make_env
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError, Stopped, UsageError
@@ -126,6 +127,24 @@ def test_the_first_episodes_alone_can_be_imported(tmp_path, episodes):
     assert_holds(import_hdf5(file, "two-room", tmp_path / "data", episodes=3), episodes[:3])
     with pytest.raises(UsageError, match="has 5 episodes, 6 were asked for"):
         import_hdf5(file, "two-room", tmp_path / "more", episodes=6)
+
+
+def test_an_import_grows_when_more_episodes_of_its_file_are_asked_for(tmp_path, episodes, monkeypatch):
+    file = write_file(tmp_path / "tworoom.h5", columns_of(episodes))
+    first = import_hdf5(file, "two-room", tmp_path / "data", episodes=3)
+    assert import_hdf5(file, "two-room", tmp_path / "data").sha256 == first.sha256  # no more were asked for
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "finish", lambda *_: (_ for _ in ()).throw(Stopped("stopped", 15)))
+        with pytest.raises(Stopped):
+            import_hdf5(file, "two-room", tmp_path / "data", episodes=5)
+    assert len(Dataset.open(tmp_path / "data")) == 3
+    with pytest.raises(MismatchError, match="on its way to 5 episodes"):
+        import_hdf5(file, "two-room", tmp_path / "data", episodes=4)
+    grown = import_hdf5(file, "two-room", tmp_path / "data", episodes=5)
+    assert_holds(grown, episodes)
+    assert [(a.episodes, a.sha256) for a in grown.lineage] == [(3, first.sha256)]
+    with pytest.raises(MismatchError, match="has 5 episodes and cannot have 4: a dataset only grows"):
+        import_hdf5(file, "two-room", tmp_path / "data", episodes=4)
 
 
 def test_each_chunk_is_read_once(tmp_path, episodes, monkeypatch):

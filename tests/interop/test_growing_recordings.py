@@ -1,0 +1,180 @@
+"""Recorded and imported datasets grow: wholly or not at all, with a lineage, and no episode twice."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_recordings import EPISODES, check_same, episode, write_folder
+
+from saltwm import write_dataset
+from saltwm.cli import main
+from saltwm.disk import durable
+from saltwm.disk.dataset import Dataset
+from saltwm.ground.errors import MismatchError, ShapeError, UsageError
+from saltwm.interop.importing import import_recordings
+from saltwm.interop.recordings import Recording
+
+OPTIONS = {"name": "my-robot", "image_size": 16}
+
+
+def content(path: Path) -> dict[str, object]:
+    return {name: entry for name, entry in durable.file_hashes(path).items() if name != ".lock"}
+
+
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    """Two episodes in two parts."""
+    monkeypatch.setattr("saltwm.interop.recordings.PART_STEPS", 12)
+    return write_dataset(tmp_path / "data", EPISODES[:2], **OPTIONS)
+
+
+def test_a_program_adds_episodes_and_the_lineage_knows_what_was(old: Dataset) -> None:
+    before = content(old.path)
+    grown = write_dataset(old.path, [EPISODES[2]], append=True, **OPTIONS)
+    check_same(grown)
+    assert [(a.episodes, a.sha256) for a in grown.lineage] == [(2, old.sha256)]
+    assert grown.as_of(old.sha256).sha256 == old.sha256
+    after = content(old.path)
+    parts = [name for name in before if name.startswith("part-")]
+    assert {name: after[name] for name in parts} == {name: before[name] for name in parts}
+    more = write_dataset(old.path, [episode(9)], append=True, **OPTIONS)
+    assert [a.episodes for a in more.lineage] == [2, 3]
+    assert Dataset.open(old.path, verify="full").sha256 == more.sha256
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name": "your-robot"}, "environment: expected 'your-robot', found 'my-robot'"),
+        ({"image_size": 32}, "image_size: expected 32, found 16"),
+        ({"frame_every": 5}, "frame_every: expected 5, found 1"),
+        ({"held_out": True}, "split: expected 'held-out', found 'training'"),
+    ],
+)
+def test_what_differs_is_named_and_nothing_changes(old: Dataset, options: dict[str, object], said: str) -> None:
+    before = content(old.path)
+    with pytest.raises(MismatchError, match=said):
+        write_dataset(old.path, [EPISODES[2]], append=True, **(OPTIONS | options))  # type: ignore[arg-type]
+    assert content(old.path) == before
+
+
+def test_episodes_of_another_kind_or_there_already_leave_the_dataset_as_it_was(old: Dataset, tmp_path: Path) -> None:
+    before = content(old.path)
+    short = Recording(EPISODES[2].frames, EPISODES[2].actions[:, :1], EPISODES[2].states)
+    with pytest.raises(ShapeError, match="action: expected shape"):
+        write_dataset(old.path, [episode(7), short], append=True, **OPTIONS)
+    with pytest.raises(UsageError, match=r"is episode 1 of .* already; leave it out"):
+        write_dataset(old.path, [episode(7), EPISODES[1]], append=True, **OPTIONS)
+    with pytest.raises(UsageError, match="no episode was given"):
+        write_dataset(old.path, [], append=True, **OPTIONS)
+    with pytest.raises(KeyboardInterrupt):
+        write_dataset(old.path, interrupted(), append=True, **OPTIONS)
+    assert content(old.path) == before
+    with pytest.raises(UsageError, match="no such dataset"):
+        write_dataset(tmp_path / "nowhere", EPISODES, append=True, **OPTIONS)
+
+
+def interrupted():
+    yield episode(7)
+    raise KeyboardInterrupt
+
+
+class Crash(Exception):
+    """A power cut."""
+
+
+def test_a_growth_cut_off_before_any_durable_step_is_old_or_new_and_ends_the_same(old, tmp_path, monkeypatch):
+    added = [EPISODES[2], episode(9)]
+    shutil.copytree(old.path, tmp_path / "calm")
+    new = write_dataset(tmp_path / "calm", added, append=True, **OPTIONS)
+    at, seen = 0, set()
+    while True:
+        at += 1
+        path, steps = tmp_path / f"cut-{at}", iter(range(at))
+        shutil.copytree(old.path, path)
+
+        def crash(step, where, steps=steps):
+            if next(steps, None) is None:
+                raise Crash(step)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "_before_step", crash)
+            patch.setattr(durable, "_remove", lambda path: None)  # a process that is gone tidies nothing
+            try:
+                write_dataset(path, added, append=True, **OPTIONS)
+            except Crash:
+                pass
+            else:
+                break
+        found = Dataset.open(path).sha256
+        seen.add(found)
+        if found == old.sha256:
+            write_dataset(path, added, append=True, **OPTIONS)
+        durable.remove_leftovers(path)
+        assert content(path) == content(new.path), f"cut before durable step {at}"
+        shutil.rmtree(path)
+    assert at > 8
+    assert old.sha256 in seen
+
+
+def test_a_growth_on_its_way_goes_on_with_the_same_episodes_alone(old, monkeypatch):
+    def crash(step, where):
+        if where.name == "zarr.json" and where.parent == old.path:
+            raise Crash
+
+    monkeypatch.setattr(durable, "_before_step", crash)
+    with pytest.raises(Crash):
+        write_dataset(old.path, [EPISODES[2]], append=True, **OPTIONS)
+    monkeypatch.setattr(durable, "_before_step", lambda step, where: None)
+    assert Dataset.open(old.path).sha256 == old.sha256
+    with pytest.raises(MismatchError, match="is on its way to 3 episodes"):
+        write_dataset(old.path, [EPISODES[2], episode(9)], append=True, **OPTIONS)
+    check_same(write_dataset(old.path, [EPISODES[2]], append=True, **OPTIONS))
+
+
+# --- imported --------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_import_takes_the_takes_that_came_since(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, data = write_folder(tmp_path / "takes", as_video=False), tmp_path / "data"
+    words = ["data", "import", str(source), "--out", str(data), "--env", "arm", "--image-size", "32"]
+    main([*words, "--episodes", "2"])
+    first = Dataset.open(data)
+    main(words)
+    grown = Dataset.open(data)
+    check_same(grown)
+    assert [(a.episodes, a.sha256) for a in grown.lineage] == [(2, first.sha256)]
+    main(words)  # nothing to do
+    assert Dataset.open(data).sha256 == grown.sha256
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--episodes", "1"])
+    assert (end.value.code, "a dataset only grows" in capsys.readouterr().err) == (3, True)
+    table = source / "take-0.csv"
+    table.write_text(table.read_text().replace("0.1,", "0.1,0.25,", 1).replace("0.25,0.", "0.25,-0.", 1))
+    with pytest.raises(MismatchError, match="episode 0: its actions are not those of episode 0"):
+        import_recordings(source, data, name="arm", image_size=32)
+
+
+def test_another_folder_is_added_when_one_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, data = write_folder(tmp_path / "monday", as_video=False), tmp_path / "data"
+    import_recordings(source, data, name="arm", image_size=32, episodes=2)
+    tuesday = tmp_path / "tuesday"
+    tuesday.mkdir()
+    for name in ("take-2", "take-2.csv"):
+        (source / name).rename(tuesday / name)
+    words = ["data", "import", str(tuesday), "--out", str(data), "--env", "arm", "--image-size", "32"]
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    said = capsys.readouterr().err
+    assert end.value.code == 3
+    assert "file: expected 'tuesday', found 'monday'" in said
+    assert "--append" in said
+    main([*words, "--append"])
+    dataset = Dataset.open(data)
+    check_same(dataset)
+    assert dataset.recipe.source.added == ("tuesday",)  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match=r"is episode 2 of .* already"):
+        import_recordings(tuesday, data, name="arm", image_size=32, append=True)
+    assert np.array_equal(Dataset.open(data).lengths, dataset.lengths)
