@@ -1,6 +1,7 @@
 """Draw docs/pictures/explore-*.png and explore.gif: python docs/pictures/draw_explorer.py
 
-Needs chromium and its driver. Each view of `saltwm explore two-room` in light and dark, and a film of a goal that is reached.
+Needs chromium and its driver. Each view of the explorer on Two-Room in light and dark, and a film of a goal that is
+reached.
 """
 
 import io
@@ -69,9 +70,9 @@ class Browser:
 
 
 def save(picture: Image.Image, name: str) -> None:
-    """As a palette of 128 colours: enough for a page, and small."""
+    """As a palette of 256 colours: small, and the few red points stay red."""
     path = HERE / name
-    picture.quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
+    picture.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
     print(path, path.stat().st_size, "bytes")
 
 
@@ -92,7 +93,7 @@ def film(frames: list[Image.Image]) -> None:
     moments = [moments[i] for i in sorted({round(k * (len(moments) - 1) / 39) for k in range(40)})]
     height = round(FILM_WIDTH * SIZE[1] / SIZE[0])
     small = [frame.resize((FILM_WIDTH, height), Image.Resampling.LANCZOS) for frame in moments]
-    palette = small[-1].quantize(64, dither=Image.Dither.NONE)
+    palette = small[-1].quantize(96, method=Image.Quantize.MAXCOVERAGE)  # keeps the few red points red
     pages = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
     path = HERE / "explore.gif"
     times = [250] * (len(pages) - 1) + [2500]

@@ -303,12 +303,12 @@ def _order_in_words(found: "Ordered") -> Any:
     """A line per model, best success first, and a line per figure of the score."""
     from rich.table import Table
 
-    table = Table("model", "reached", "rank", "error against stillness", box=None, pad_edge=False)
+    table = Table("model", "reached", "rank", "error against stillness", "prior nll", box=None, pad_edge=False)
     for one in sorted(found.models, key=lambda one: -one.success.successes / one.success.n):
         score, rate = one.score, one.success
-        table.add_row(
-            one.model, f"{rate.successes}/{rate.n}", f"{score.rank:.3f}", f"{score.error_against_stillness:.3f}"
-        )
+        prior = "-" if score.prior_nll is None else f"{score.prior_nll:.3f}"
+        error = f"{score.error_against_stillness:.3f}"
+        table.add_row(one.model, f"{rate.successes}/{rate.n}", f"{score.rank:.4f}", error, prior)
     for order in found.orders:
         correlation = "-" if order.correlation is None else f"{order.correlation:.2f}"
         table.caption = "\n".join(

@@ -14,8 +14,8 @@ from saltwm.jobs.card import measured
 from saltwm.jobs.score import OfflineScore
 from saltwm.jobs.shelf import Item
 
-MEASURES = ("rank", "error_against_stillness")
-"""Figures of a score that every model has; small is good in each."""
+MEASURES = ("rank", "error_against_stillness", "prior_nll")
+"""Figures of a score; small is good in each. Only models with a prior have the last."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ def require_success(items: Sequence[Item], cells: Sequence[Cell], results: Path)
     found = []
     for item in items:
         rates = measured(item.checkpoint, cells)
-        mine = [rate for rate in rates if (rate.protocol, rate.planner, rate.horizon_blocks) == ("clean", "cem", 5)]
+        wanted = ("clean", "cem", 5, item.model)  # no variation of a model, as with more frames
+        mine = [one for one in rates if (one.protocol, one.planner, one.horizon_blocks, one.method) == wanted]
         if len(mine) != 1:
             raise UsageError(f"{results}: expected one evaluation of {item.checkpoint.name}, clean with cem")
         found.append((item, mine[0].pooled))
@@ -68,6 +69,7 @@ def ordered(scores: Mapping[str, tuple[OfflineScore, Rate]]) -> Ordered:
 
 
 def _order(models: Sequence[Scored], measure: str) -> Order:
+    models = [model for model in models if getattr(model.score, measure) is not None]
     goodness = np.array([-getattr(model.score, measure) for model in models])
     success = np.array([model.success.successes / model.success.n for model in models])
     pairs = [
@@ -76,4 +78,5 @@ def _order(models: Sequence[Scored], measure: str) -> Order:
         if models[a].environment == models[b].environment
     ]
     agreeing = sum(bool(by_score * by_success > 0) for by_score, by_success in pairs)
-    return Order(measure, rank_correlation(goodness, success), agreeing, len(pairs))
+    correlation = rank_correlation(goodness, success) if len(models) > 1 else None
+    return Order(measure, correlation, agreeing, len(pairs))

@@ -114,11 +114,12 @@ def test_a_figure_that_orders_models_as_success_does_is_told_from_one_that_does_
             "b-lewm": (scored(0.4, 0.8), wilson(10, 100)),
         }
     )
-    by_rank, by_error = found.orders
+    by_rank, by_error, by_prior = found.orders
     assert (by_rank.measure, by_rank.correlation, by_rank.agreeing, by_rank.pairs) == ("rank", 1.0, 2, 2)
     assert (by_error.agreeing, by_error.pairs) == (0, 2)  # the wrong order, and a tie
     assert by_error.correlation is not None
     assert by_error.correlation < 0
+    assert (by_prior.correlation, by_prior.pairs) == (None, 0)  # no model has a prior
 
 
 def test_shipped_models_are_compared_with_the_success_of_the_records_alone(tmp_path: Path) -> None:
