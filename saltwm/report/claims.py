@@ -282,7 +282,7 @@ def _plans_better(findings: Findings, protocols: Sequence[str]) -> Iterable[Find
     for c, corrected in zip(tests, holm([c.p for c in tests]), strict=True):
         n = c.both + c.only_a + c.only_b + c.neither
         a, b = (f"{100 * (c.both + only) / n:.1f}" for only in (c.only_a, c.only_b))
-        text = f"SALT {a} %, {_frames(c)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
+        text = f"SALT {a} %, {frames_of(c)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
         text += f"p {tables.p_value(c.p)}, Holm {tables.p_value(corrected)}, n {n}; {_over_seeds(c)}"
         verdict = paired(c.verdict) if corrected < ALPHA else "not shown"
         yield Finding(c.environment, tables.protocol_name(c), text, verdict)
@@ -306,7 +306,7 @@ def salt_against_lewm(findings: Findings) -> list[Comparison]:
     return sorted(best.values(), key=comparison_order)
 
 
-def _frames(c: Comparison) -> str:
+def frames_of(c: Comparison) -> str:
     """LeWM and what it saw."""
     return "LeWM with three frames" if c.method_b == PAPERS_LEWM[0] else "LeWM with one frame"
 
@@ -325,7 +325,7 @@ def _mismatch(findings: Findings) -> Iterable[Finding]:
             tests.append((c, salt, lewm, mcnemar(len(lewm - salt), len(salt - lewm))))
     for (c, salt, lewm, p), corrected in zip(tests, holm([p for *_, p in tests]), strict=True):
         n = sum(len(cells[name].episodes) for name in c.cells_a)
-        text = f"{_frames(c)} {len(lewm)}, SALT {len(salt)} of {n} episodes, p {tables.p_value(p)}, "
+        text = f"{frames_of(c)} {len(lewm)}, SALT {len(salt)} of {n} episodes, p {tables.p_value(p)}, "
         text += f"Holm {tables.p_value(corrected)}"
         verdict: Verdict = "not shown" if corrected >= ALPHA else "holds" if len(lewm) > len(salt) else "does not hold"
         yield Finding(c.environment, tables.protocol_name(c), text, verdict)

@@ -7,7 +7,7 @@ from pathlib import Path
 from saltwm.disk.records import Anatomy, Comparison, Diagnosis
 from saltwm.evaluation.statistics import wilson
 from saltwm.report import figures, sections, tables
-from saltwm.report.claims import salt_against_lewm
+from saltwm.report.claims import frames_of, salt_against_lewm
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, picture_caption
 from saltwm.report.tables import PooledRow
@@ -102,7 +102,8 @@ def in_words(findings: Findings, environment: str) -> list[str]:
                 row for row in rows if row.protocol == protocol and row.method in ("lewm-history3", "lewm", "random")
             ]
             others = [row for row in others if row.horizon_blocks == salt.horizon_blocks]
-            return [_how_well(salt, others), *_paired(findings, salt), *_hardest(findings, salt), *_why(findings, salt)]
+            reached = [_how_well(salt, others), *_searched_better(salt, rows)]
+            return [*reached, *_paired(findings, salt), *_hardest(findings, salt), *_why(findings, salt)]
     best = max(rows, key=_share, default=None)
     return ["SALT was not evaluated here."] + ([] if best is None else [_how_well(best, [])])
 
@@ -122,11 +123,25 @@ def _how_well(row: PooledRow, others: Sequence[PooledRow]) -> str:
     )
 
 
+def _searched_better(salt: PooledRow, rows: Sequence[PooledRow]) -> list[str]:
+    """The best of the other searches with the same model, if it reaches more."""
+    same = [r for r in rows if (r.protocol, r.horizon_blocks) == (salt.protocol, salt.horizon_blocks)]
+    others = [row for row in same if row.label.startswith(f"{salt.label} with ")]
+    best = max(others, key=_share, default=salt)
+    if _share(best) <= _share(salt) or best.rate is None:
+        return []
+    return [
+        f"With another search the same model reaches {best.rate.successes} of {best.rate.n} "
+        f"({best.label.removeprefix(f'{salt.label} with ')})."
+    ]
+
+
 def _paired(findings: Findings, salt: PooledRow) -> list[str]:
     for c in salt_against_lewm(findings):
         if set(c.cells_a) <= set(salt.cells):
-            words = {"better": "better than LeWM", "worse": "worse than LeWM"}.get(c.verdict)
-            shown = f"It is {words}" if words else "No difference to LeWM is shown"
+            words = {"better": "better than", "worse": "worse than"}.get(c.verdict)
+            other = frames_of(c) if c.method_b != "lewm" else "LeWM"
+            shown = f"It is {words} {other}" if words else f"No difference to {other} is shown"
             return [f"{shown} on the same tasks ({c.difference:+.0f} points, p {tables.p_value(c.p)})."]
     return []
 

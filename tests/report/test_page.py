@@ -12,13 +12,14 @@ from saltwm.disk import durable
 from saltwm.disk.durable import write_config
 from saltwm.disk.records import Rate, read_cells, read_tasks
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
+from saltwm.evaluation.statistics import wilson
 from saltwm.evaluation.tasks import write_tasks
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.strict_json import to_plain
-from saltwm.report import build_report
+from saltwm.report import build_report, sections, tables
 from saltwm.report.findings import picture_caption, read_findings
-from saltwm.report.overview import bands, in_words, verdicts
-from saltwm.report.page import Media, render, write_page
+from saltwm.report.overview import _searched_better, bands, in_words, verdicts
+from saltwm.report.page import Media, _title, render, write_page
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,26 @@ def test_the_page_begins_with_each_environment_in_words_and_a_table_of_contents(
     assert re.match(r"SALT (plans|rarely plans)[a-z ]*: it reaches \d+ of 20 tasks under clean", sentence)
     assert sentence in header
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(re.findall(r'id="([^"]+)"', page))
+
+
+def test_a_search_that_reaches_more_with_the_same_model_is_named(results):
+    found = next(row for row in sections.pooled(read_findings(results)) if row.method == "salt")
+    salt = dataclasses.replace(found, rate=wilson(10, 20))
+    searched = dataclasses.replace(salt, method="salt-map", label="SALT with MAP", rate=wilson(20, 20))
+    poorer = dataclasses.replace(searched, label="SALT with Gauss-Newton", rate=wilson(0, 20))
+    lewm = dataclasses.replace(searched, method="lewm", label="LeWM")
+    (said,) = _searched_better(salt, [salt, poorer, lewm, searched])
+    assert said == "With another search the same model reaches 20 of 20 (MAP)."
+    assert _searched_better(salt, [salt, poorer, lewm]) == []
+
+
+def test_the_title_names_models_and_not_their_searches(results):
+    (row, *_) = tables.success_rows(read_findings(results).cells)
+    rows = [dataclasses.replace(row, method=method) for method in TITLED]
+    assert _title(["two-room"], rows) == "SALT, LeWM and Random on Two-Room"
+
+
+TITLED = ("salt", "salt-map-look1", "salt-gauss-newton", "lewm", "lewm-history3", "random")
 
 
 def test_failed_episodes_are_one_link_away(written):
