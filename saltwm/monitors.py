@@ -47,7 +47,8 @@ def effective_rank(latents: Tensor) -> float:
     """Number of directions that latents [N, D] use: the exponential of their covariance spectrum's entropy, 1 to D."""
     check("latents", latents, "N D", dtype="float")
     centred = (latents - latents.mean(0)).double()
-    spectrum = torch.linalg.eigvalsh(centred.mT @ centred).clamp(min=0)
+    few = len(centred) < centred.shape[1]  # the smaller of the two Gram matrices has the same spectrum but for zeros
+    spectrum = torch.linalg.eigvalsh(centred @ centred.mT if few else centred.mT @ centred).clamp(min=0)
     total = spectrum.sum()
     if total == 0:
         return 1.0
@@ -64,7 +65,7 @@ def validate(model: WorldModel, windows: Windows, config: RunConfig, device: tor
     batch_size, starts = min(config.train.batch_size, len(windows.validation)), config.objective.starts
     for index in range(config.train.validation_batches):
         batch = windows.batch(windows.validation_ids(index, batch_size))
-        latents = model.encode(torch.from_numpy(batch.frames).to(device))
+        latents = model.latents_of(torch.from_numpy(batch.frames).to(device))
         conditions = model.condition(torch.from_numpy(batch.actions).to(device))
         one_step = one_step_loss(model, latents, conditions)
         rollout = rollout_loss(model, latents, conditions, starts)

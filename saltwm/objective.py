@@ -43,8 +43,8 @@ def training_loss(
     A regulariser that learns is handed over; without one, a new one is made.
     """
     sizes = check("action blocks", action_blocks, "B N F", N=objective.window_blocks)
-    check("frames", frames, "B T H W 3", B=sizes["B"], T=sizes["N"] + 1)
-    latents = model.encode(frames)
+    check("frames", frames, "B T D" if frames.ndim == 3 else "B T H W 3", B=sizes["B"], T=sizes["N"] + 1)
+    latents = model.latents_of(frames)
     conditions = model.condition(action_blocks)
     prediction = prediction_loss(model, latents, conditions, objective.objective, objective.starts)
     regulariser = regulariser or Regulariser(objective, model)

@@ -134,6 +134,8 @@ class Session:
 
     def _warn_of_collapse(self) -> None:
         """Warn once in a session."""
+        if traits_of(self._config.model.model).is_frozen:
+            return  # its latents are what they are
         sick = sickness({"step": self.done, **self.metrics})
         if sick and not self._has_warned:
             self._has_warned = True

@@ -5,7 +5,7 @@ derive from the seed and the step, so a run that is killed and started again end
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from saltwm.data.batches import batches
+from saltwm.data.features import FrozenEncoder, Pictures, features_for
 from saltwm.data.windows import Batch, Windows
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import Origin, RunInfo
@@ -26,6 +27,7 @@ from saltwm.ground.rng import derive, torch_stream
 from saltwm.ground.run_options import check_options
 from saltwm.losses.regulariser import Regulariser, require_fitting
 from saltwm.losses.sigreg import draw_projections
+from saltwm.losses.table import needs_directions
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import TrackerName, open_trackers, require_finite
 from saltwm.objective import Losses, training_loss
@@ -59,7 +61,7 @@ class Inputs:
 
     def __init__(self, frames: Tensor, action_blocks: Tensor, projections: Tensor) -> None:
         self.frames = frames
-        """uint8 [B, T, H, W, 3]"""
+        """uint8 [B, T, H, W, 3], or features of a frozen encoder [B, T, D]"""
         self.action_blocks = action_blocks
         """Raw, [B, T-1, frameskip * A]"""
         self.projections = projections
@@ -99,10 +101,12 @@ def train(
     devices: Devices | None = None,
     trackers: tuple[TrackerName, ...] = (),
     start: Start | None = None,
+    frozen: FrozenEncoder | None = None,
 ) -> TrainResult:
     """Train, or go on training, the run in `out`; returns when all steps are done. One process of many writes.
 
     A run that is asked for more steps than it was begun with is prolonged; `start` is where a new one starts from.
+    `frozen` is the encoder of a model that does not learn its own.
     """
     devices = devices or Devices()
     check_options(config)
@@ -113,7 +117,7 @@ def train(
         WorldModel(config.model, dataset.world)
     require_fitting(config, dataset.world)
     fabric = make_fabric(devices, config.train.precision)
-    windows = make_windows(config, dataset)
+    windows = make_windows(config, dataset, features_for(config, dataset, frozen, fabric.world_size))
     if not len(windows.validation):
         raise UsageError(f"{dataset.path}: no window is held out for validation; collect more episodes")
     total_steps = count_steps(config, len(windows.train), fabric.world_size)
@@ -121,22 +125,28 @@ def train(
     check_restarts(config, total_steps)
     lineage = start.lineage(config.model, dataset.world) if start else None
     info = _run_info(config, dataset, total_steps, start, lineage)
+    info = info if frozen is None else replace(info, encoder_weights=str(frozen.source))
     if fabric.global_rank != 0:
         with together(fabric, devices):
-            return _train(fabric, info, windows, out, [])
+            return _train(fabric, info, windows, out, [], frozen)
     with durable.only_writer(out, "train"), open_trackers(trackers, out, config) as open_ones:
         checkpoint.start_run(out, info)
         durable.remove_leftovers(out / "checkpoints")
         with together(fabric, devices):
-            return _train(fabric, info, windows, out, open_ones)
+            return _train(fabric, info, windows, out, open_ones, frozen)
 
 
-def _train(fabric: Any, info: RunInfo, windows: Windows, out: Path, trackers: list[Tracker]) -> TrainResult:
+def _train(
+    fabric: Any, info: RunInfo, windows: Windows, out: Path, trackers: list[Tracker], frozen: FrozenEncoder | None
+) -> TrainResult:
     config, total_steps = info.run, info.total_steps
     model = build_model(config, windows.dataset)
     if info.origin is not None:
         load_origin(model, info)
-    learner = Learner(model, config.objective, config.train.seed, encoder_learns=not is_frozen(info))
+    if frozen is not None:
+        model.encoder.load_state_dict(frozen.read())
+    learns = frozen is None and not is_frozen(info)
+    learner = Learner(model, config.objective, config.train.seed, encoder_learns=learns)
     wrapped, optimizer = fabric.setup(learner, make_optimizer(learner, config))
     # After the setup, which may change precision.
     session = Session(fabric, info, windows, out, learner.model, learner.regulariser, optimizer, trackers)
@@ -199,7 +209,8 @@ def take_step(
         group["lr"] = rate
     seed = config.train.seed
     directions = torch_stream(seed, "projections", step)
-    projections = draw_projections(config.model.latent_dim, config.objective.sigreg_projections, directions)
+    count = config.objective.sigreg_projections if needs_directions(config.objective) else 1
+    projections = draw_projections(config.model.latent_dim, count, directions)
     tensors = (torch.from_numpy(batch.frames), torch.from_numpy(batch.actions), projections)
     inputs = Inputs(*(tensor.to(fabric.device, non_blocking=True) for tensor in tensors))
     torch.manual_seed(derive(seed, "dropout", step, fabric.global_rank))
@@ -238,7 +249,7 @@ def make_optimizer(learner: Learner, config: RunConfig) -> torch.optim.Optimizer
     )
 
 
-def make_windows(config: RunConfig, dataset: Dataset) -> Windows:
+def make_windows(config: RunConfig, dataset: Dataset, pictures: Pictures | None = None) -> Windows:
     """The training and held-out windows (App. B.4)."""
     return Windows(
         dataset,
@@ -247,6 +258,7 @@ def make_windows(config: RunConfig, dataset: Dataset) -> Windows:
         split=config.train.split,
         split_seed=config.train.split_seed,
         validation_fraction=config.train.validation_fraction,
+        pictures=pictures,
     )
 
 

@@ -35,7 +35,7 @@ from saltwm.jobs.weights import Export, ImportWeights
 if TYPE_CHECKING:
     from saltwm.bench.timing import Figure
     from saltwm.disk.dataset import Dataset
-    from saltwm.disk.records import Efficiency, Evaluation
+    from saltwm.disk.records import Diagnosis, Efficiency, Evaluation, Probes
     from saltwm.envs.check import Checked
     from saltwm.interop.weights.public import Imported
     from saltwm.jobs.decode import Decoded
@@ -348,6 +348,17 @@ def _listed(job: EnvList, found: dict[str, str]) -> Told:
 # --- measuring -------------------------------------------------------------------------------------------------------
 
 
+def _of_jacobians(diagnosis: "Diagnosis", probes: "Probes") -> dict[str, Any]:
+    """What Jacobians say, where they were taken."""
+    if not diagnosis.rho:
+        return {"Jacobians": "not taken: the latent is too wide"}
+    return {
+        "growth of the propagation norm": round(diagnosis.propagation_norm[-1] / diagnosis.propagation_norm[0], 2),
+        "largest rho_H": f"{max(diagnosis.rho):.1e}",
+        "Jacobian varies with the state by": f"{probes.jacobian_spread:.1e}",
+    }
+
+
 @tell.register(Diagnose)
 def _diagnosed(job: Diagnose, found: "Diagnosed") -> Told:
     from saltwm.report.tables import probe_scores
@@ -357,9 +368,7 @@ def _diagnosed(job: Diagnose, found: "Diagnosed") -> Told:
         "records": str(found.folder),
         "one-step error (share of the latents' spread)": round(diagnosis.one_step_error, 4),
         f"rollout error after {len(diagnosis.rollout_error)} steps": round(diagnosis.rollout_error[-1], 4),
-        "growth of the propagation norm": round(diagnosis.propagation_norm[-1] / diagnosis.propagation_norm[0], 2),
-        "largest rho_H": f"{max(diagnosis.rho):.1e}",
-        "Jacobian varies with the state by": f"{probes.jacobian_spread:.1e}",
+        **_of_jacobians(diagnosis, probes),
         "effective rank": round(diagnosis.effective_rank, 1),
         "state read linearly from z (R2)": {probe.field: probe_scores(probe) for probe in probes.fields},
         "rank correlation of cost and true distance": probes.cost_order,

@@ -1,16 +1,19 @@
 """Training windows: K+1 frames and the K action blocks between them; a batch is a pure function of (seed, step)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saltwm.data import split as split_rules
-from saltwm.disk.dataset import Dataset, FramesLater
+from saltwm.disk.dataset import Dataset
 from saltwm.ground import rng
 from saltwm.ground.checks import check, one_of
 from saltwm.ground.errors import UsageError
+
+if TYPE_CHECKING:
+    from saltwm.data.features import Later, Pictures
 
 Ids = split_rules.Ids
 
@@ -19,8 +22,8 @@ Ids = split_rules.Ids
 class Batch:
     """Windows as the model takes them: raw frames, raw actions."""
 
-    frames: NDArray[np.uint8]
-    """[B, K + 1, H, W, 3]"""
+    frames: NDArray[Any]
+    """uint8 [B, K + 1, H, W, 3], or what a frozen encoder made of them, float16 [B, K + 1, D]"""
     actions: NDArray[np.float32]
     """[B, K, frameskip * A], the frameskip actions of a block side by side"""
 
@@ -37,6 +40,7 @@ class Windows:
         split: Literal["episode", "window"] = "episode",
         split_seed: int = 3072,
         validation_fraction: float = 0.1,
+        pictures: "Pictures | None" = None,
     ) -> None:
         one_of("split", split, ("episode", "window"))
         if frames < 2 or frameskip < 1:
@@ -50,6 +54,7 @@ class Windows:
         if not 0.0 <= validation_fraction < 1.0:
             raise UsageError(f"validation_fraction must be in [0, 1), found {validation_fraction}")
         self.dataset = dataset
+        self._pictures = pictures or dataset
         self.blocks = frames - 1
         """K, action blocks of a window."""
         self.frameskip = frameskip
@@ -108,7 +113,7 @@ class Windows:
         """The same, begun now and waited for in `.result()`."""
         episodes, starts = self.locate(ids)
         steps = starts[:, None] + np.arange(self.blocks + 1) * self.frameskip
-        frames = self.dataset.read_frames_later(np.repeat(episodes, self.blocks + 1), steps.ravel())
+        frames = self._pictures.read_frames_later(np.repeat(episodes, self.blocks + 1), steps.ravel())
         rows = self.dataset.first_step[episodes] + starts
         actions = self.dataset.all_actions[rows[:, None] + np.arange(self.blocks * self.frameskip)]
         return BatchLater(frames, actions.reshape(len(ids), self.blocks, -1))
@@ -134,7 +139,7 @@ class Windows:
 class BatchLater:
     """A batch whose frames are being read."""
 
-    frames: FramesLater
+    frames: "Later"
     actions: NDArray[np.float32]
 
     def result(self) -> Batch:

@@ -90,6 +90,8 @@ class RunInfo:
     """Path of the checkpoint that it started from, as it was given."""
     lineage: tuple[Origin, ...] | None = field(default=None, metadata=IF_SET)
     """That checkpoint, after those that it came from itself."""
+    encoder_weights: Memo[str | None] = field(default=None, metadata=IF_SET)
+    """Where the weights of a frozen encoder came from, as it was given; the config has their hash."""
 
 
 @dataclass(frozen=True)

@@ -272,10 +272,10 @@ class Probes:
     cost_order: float | None
     """Spearman's correlation over the pairs of |z - z_g|^2 with the true distance; none if either never varies."""
     states: int
-    """Latent histories at which the Jacobian was taken, each with the same few action sequences."""
+    """Latent histories at which the Jacobian was taken, each with the same few action sequences; 0 if it was not."""
     jacobian_spread: float
     """Standard deviation over those states of the Jacobian's largest singular value, relative to its mean; the mean
-    over action sequences (Figure 1a). Zero up to rounding for a state-affine transition."""
+    over action sequences (Figure 1a). Zero up to rounding for a state-affine transition, and where `states` is 0."""
     sigma_max: tuple[tuple[float, ...], ...] = field(default=(), metadata=LATER)
     """The singular values themselves: one row per action sequence, one entry per state."""
 

@@ -43,7 +43,7 @@ class WorldSpec:
 class EncoderConfig:
     """Frames to latents. The defaults are the paper's ViT-Tiny (App. B.2)."""
 
-    kind: Literal["vit", "conv"] = "vit"
+    kind: Literal["vit", "conv", "dinov2"] = "vit"
     """vit: patches and transformer blocks; conv: strided convolutions in their place."""
     patch_size: int = 14
     """vit: side of a patch in pixels."""
@@ -59,6 +59,10 @@ class EncoderConfig:
     """conv: output channels of each strided convolution; each halves the image."""
     projection_dim: int = 2048
     """Hidden width of the projection head."""
+    grid: int | None = field(default=None, metadata=IF_SET)
+    """dinov2: patches along a side; frames are resized to that many."""
+    weights_sha256: str | None = field(default=None, metadata=IF_SET)
+    """dinov2: of the file with its frozen weights."""
 
 
 @dataclass(frozen=True)

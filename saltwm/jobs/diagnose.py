@@ -24,6 +24,7 @@ from saltwm.ground.progress import console, progress
 from saltwm.ground.rng import stream
 from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.variants import variant_of
+from saltwm.model.transition import Transition
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import effective_rank
 
@@ -31,6 +32,8 @@ CONTEXT = 3
 """True frames before the first prediction, for every model: the common interface (App. C.5). SALT sees the last one."""
 ACTION_SEQUENCES = 12  # Figure 1a
 """With each of which the Jacobian is taken at every state."""
+WIDEST = 1024
+"""Numbers in a latent up to which Jacobians are taken: one of 6,144 would take 300 MB, and there are thousands."""
 STATES = 48
 """At which the Jacobian is taken, at most."""
 
@@ -65,10 +68,11 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
     lengths, horizon = measurable(dataset, model.config.frameskip, job.windows, job.batches, job.horizon)
     parts = [encode_stretches(model, dataset, length, trajectories, job.seed, i) for i, length in enumerate(lengths)]
     stretches = [(z[:, : CONTEXT + horizon], c[:, : CONTEXT - 1 + horizon]) for z, c in parts]
-    measured = []
+    is_wide = model.transition.dim > WIDEST
+    how, measured = measure_errors if is_wide else measure, []
     with progress(f"measure {job.folder.name}", len(stretches)) as advance:  # minutes where Jacobians are not known
         for z, c in stretches:
-            measured.append(measure(model.transition, *from_start(model.window, z, c)))
+            measured.append(how(model.transition, *from_start(model.window, z, c)))
             advance()
     z = torch.cat([z for z, _ in stretches])
     identity: dict[str, Any] = {
@@ -87,24 +91,31 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
         windows=lengths,
         variant=variant_of(info),
         **summarise(measured, z),
-        **residual_bound(model, *stretches[0], measured[0], spread(z)),
-        one_frame=None if model.window == 1 else one_frame_start(model, few, spread(z)),
+        **({} if is_wide else residual_bound(model, *stretches[0], measured[0], spread(z))),
+        one_frame=None if model.window == 1 or is_wide else one_frame_start(model, few, spread(z)),
     )
-    sigma = state_dependence(model.transition, *states_and_actions(model.window, *few[0], *few[-1]))
-    probes = Probes(
-        **identity,
-        frames=job.frames,
-        fields=tuple(probe(model, dataset, job.frames)),
-        pairs=job.frames,
-        cost_order=cost_order(model, dataset, job.frames),
-        states=sigma.shape[1],
-        jacobian_spread=float((sigma.std(dim=1, correction=0) / sigma.mean(dim=1)).mean()),
-        sigma_max=_rows(sigma),
-    )
+    at = states_and_actions(model.window, *few[0], *few[-1])
+    probes = _probes(identity, model, dataset, job.frames, None if is_wide else state_dependence(model.transition, *at))
     training = _training(identity, info, model, str(dataset.path), training_seconds(job.run))
     found = Diagnosed(job.folder, diagnosis, probes, training)
     _write(job, found, curves=job.run / journal.METRICS_FILE)
     return found
+
+
+def _probes(
+    identity: dict[str, Any], model: WorldModel, dataset: Dataset, frames: int, sigma: torch.Tensor | None
+) -> Probes:
+    """What the latents know; `sigma` [actions, states] are the Jacobian's largest singular values, if it was taken."""
+    return Probes(
+        **identity,
+        frames=frames,
+        fields=tuple(probe(model, dataset, frames)),
+        pairs=frames,
+        cost_order=cost_order(model, dataset, frames),
+        states=0 if sigma is None else sigma.shape[1],
+        jacobian_spread=0.0 if sigma is None else float((sigma.std(dim=1, correction=0) / sigma.mean(dim=1)).mean()),
+        sigma_max=() if sigma is None else _rows(sigma),
+    )
 
 
 def _training(
@@ -233,12 +244,22 @@ def summarise(measured: list[Propagation], latents: torch.Tensor) -> dict[str, A
     epsilon = torch.cat([m.epsilon for m in measured])
     delta = torch.cat([m.delta for m in measured])
     errors = torch.stack([m.delta.norm(dim=-1).mean(dim=0) for m in measured]) / unit
-    norms = torch.stack([_geometric_mean(m.propagation_norms) for m in measured])  # App. C.3
     return {
         "one_step_error": float(epsilon.norm(dim=-1).mean()) / unit,
         "rollout_error": _row(delta.norm(dim=-1).mean(dim=0) / unit),
         "rollout_low": _row(errors.amin(dim=0)),
         "rollout_high": _row(errors.amax(dim=0)),
+        "effective_rank": effective_rank(latents.double().flatten(0, 1)),
+        **_of_jacobians(measured, unit),
+    }
+
+
+def _of_jacobians(measured: list[Propagation], unit: float) -> dict[str, Any]:
+    """What Jacobians say; nothing where they were not taken."""
+    if not measured[0].propagation_norms.numel():
+        return dict.fromkeys(("propagation_norm", "propagation_low", "propagation_high", "rho"), ())
+    norms = torch.stack([_geometric_mean(m.propagation_norms) for m in measured])  # App. C.3
+    return {
         "propagation_norm": _row(_geometric_mean(norms)),
         "propagation_low": _row(norms.amin(dim=0)),
         "propagation_high": _row(norms.amax(dim=0)),
@@ -248,8 +269,17 @@ def summarise(measured: list[Propagation], latents: torch.Tensor) -> dict[str, A
         "augmented_residual": _row(torch.cat([m.augmented_residual for m in measured]).norm(dim=-1).mean(dim=0) / unit),
         "augmented_rho": _row(torch.cat([m.augmented_rho for m in measured]).mean(dim=0)),
         "augmented_norm": _row(_geometric_mean(torch.cat([m.augmented_norms for m in measured]))),
-        "effective_rank": effective_rank(latents.double().flatten(0, 1)),
     }
+
+
+def measure_errors(transition: Transition, latents: torch.Tensor, conditions: torch.Tensor) -> Propagation:
+    """One-step and rollout errors of latents that are too wide for Jacobians, in the model's own precision."""
+    known = transition.window
+    with torch.no_grad():
+        epsilon = transition.predict(latents[:, :-1], conditions)[:, known - 1 :] - latents[:, known:]
+        delta = transition.rollout(latents[:, :known], conditions) - latents[:, known:]
+    none = torch.empty(0)
+    return Propagation(epsilon.double(), delta.double(), none, none, none, none, none, none, none)
 
 
 def residual_bound(

@@ -72,9 +72,11 @@ def objective_parts(model: ModelName, objective: str | None) -> tuple[ObjectiveN
 
     The name is one of the two prediction losses, a row of losses/table.py, or a user's own module:name.
     """
-    own_prediction = traits_of(model).objective
-    if objective is None or is_own(objective):
+    own = traits_of(model).objective
+    own_prediction: ObjectiveName = "rollout" if own == "rollout" else "one-step"
+    if is_own(objective):
         return own_prediction, objective
+    objective = objective or own
     if objective in get_args(ObjectiveName):
         return cast(ObjectiveName, objective), None
     one_of("objective", objective, (*get_args(ObjectiveName), *OBJECTIVES))

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from saltwm.disk.durable import read_config
-from saltwm.disk.records import Evaluation, Training
+from saltwm.disk.records import Evaluation, Training, read_tasks
+from saltwm.evaluation import sweep
 from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import ModelName, RunConfig
 from saltwm.ground.errors import MismatchError, SaltError, Stopped
@@ -29,6 +30,8 @@ from saltwm.jobs.job import AsJson, Job, Maybe, Positional, Some, spell
 from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.recipes import recipe
 from saltwm.jobs.train import Train
+from saltwm.losses.table import row_of, weights_of
+from saltwm.model.traits import traits_of
 
 if TYPE_CHECKING:
     from saltwm.disk.checkpoint import CheckpointInfo
@@ -60,8 +63,17 @@ class Variant:
     latent_dim: int | None = None
     rollout_steps: int | None = None
     seed: int = 0
+    scale: float = 1.0
+    """What the published weight of the objective's most sensitive term is multiplied by."""
+    dino: Path | None = None
+    """Where the weights of DINO-WM's encoder are."""
     one_frame: bool = False
     """Planned with one frame, as the authors' evaluation shows LeWM one; otherwise LeWM plans with three."""
+
+    @property
+    def needs_dino(self) -> bool:
+        """Whether somebody has to bring the weights of its encoder."""
+        return traits_of(self.model).is_frozen
 
     def train(self, data: Path, out: Path) -> Train:
         """The job that trains it, with every choice of the recipe."""
@@ -70,7 +82,22 @@ class Variant:
         changes = {name: getattr(self, name) for name in changed if getattr(self, name) is not None}
         changes |= {"seed": self.seed} if self.seed else {}
         job = dataclasses.replace(usual, dataset=data, out=out, model=self.model, objective=self.objective)
-        return dataclasses.replace(job, free_a0=not self.spectral, **changes)
+        return self._scaled(dataclasses.replace(job, free_a0=not self.spectral, dino=self.dino, **changes))
+
+    def with_dino(self, dino: Path | None) -> "Variant":
+        """The same with the weights that it needs, if it needs some."""
+        return dataclasses.replace(self, dino=dino) if self.needs_dino else self
+
+    def _scaled(self, job: Train) -> Train:
+        """The job with its objective's swept weight multiplied."""
+        if self.scale == 1:
+            return job
+        objective = job.config().objective
+        term = next(term for term in row_of(objective).terms if term.name == row_of(objective).swept)
+        weight = sweep.scaled(weights_of(objective, self.environment)[term.name], self.scale)
+        if term.weight is None:  # it is the run's lambda
+            return dataclasses.replace(job, lambda_=weight)
+        return dataclasses.replace(job, weights=(f"{term.name}={weight:g}",))
 
     def config(self) -> RunConfig:
         """What its checkpoint must say."""
@@ -84,6 +111,8 @@ class Variant:
     @property
     def name(self) -> str:
         """In folders and tables: salt, salt-modes0, lewm-rollout-starts1, salt-s1."""
+        if self.needs_dino:
+            return self.model
         config, plain = self.config(), Variant(self.environment, self.model, seed=self.seed).config()
         words: list[str] = [self.model]
         if config.objective.word != plain.objective.word:
@@ -96,6 +125,7 @@ class Variant:
             "k": (config.objective.rollout_steps, plain.objective.rollout_steps),
         }
         words += [f"{key}{ours:g}" for key, (ours, recipes) in changed.items() if ours != recipes]
+        words += [f"{term}{weight:g}" for term, weight in (config.objective.weights or {}).items()]
         words += [] if self.spectral else ["free"]
         words += [f"s{self.seed}"] if self.seed else []
         return "-".join(words)
@@ -138,6 +168,8 @@ class Plan:
     """Beyond that, of models whose plans are cheap."""
     diagnosed: bool = True
     bench: bool = False
+    swept: tuple[Variant, ...] = ()
+    """Those whose most sensitive weight is tried at other values, by the rule of evaluation/sweep.py."""
 
 
 def _over(environments: Iterable[str], **choices: Iterable[object]) -> tuple[Variant, ...]:
@@ -162,7 +194,12 @@ PLANS: dict[str, Plan] = {
         (  # With one frame, as the shipped LeWM was evaluated: the outcomes then pair task by task.
             *_over(FOUR, model=("salt", "lewm"), one_frame=(True,)),
             *_over(FOUR, model=("lewm",), objective=OTHERS, one_frame=(True,)),
+            *_over(FOUR, model=("dino-wm",)),
             *_over(["two-room"], model=("salt",), objective=OTHERS),  # which no paper has tried
+        ),
+        swept=(  # every method gets the same budget, SALT and LeWM too
+            *_over(sweep.ENVIRONMENTS, model=("salt", "lewm"), one_frame=(True,)),
+            *_over(sweep.ENVIRONMENTS, model=("lewm",), objective=OTHERS, one_frame=(True,)),
         ),
     ),
     "modulation": Plan("App. F.1, Table 8", "what is lost without A(c)?", _over(["reacher"], modes=(None, 0))),
@@ -247,6 +284,8 @@ class Study(Job):
     """Records: evaluations, diagnoses, efficiency; the tables are made of them."""
     workers: int = 2
     """Processes that collect and evaluate."""
+    dino: Maybe[Path] = None
+    """A DINOv2 as transformers saves it, for the variants that are DINO-WM; they are left out without one."""
     ray: Maybe[str] = None
     """HOST:PORT of a Ray cluster's head: collecting and evaluating run there, training here."""
     dry_run: bool = False
@@ -270,23 +309,57 @@ def steps(study: Study) -> list[Step]:
     known = dict.fromkeys(variant.environment for variant in plan.variants)
     for environment in environments:
         one_of(f"environment of study {name!r}", environment, known)
-    variants = [v for v in plan.variants if not environments or v.environment in environments]
+
+    def is_asked(variant: Variant) -> bool:
+        here = not environments or variant.environment in environments
+        return here and (variant.dino is not None or not variant.needs_dino)
+
+    variants, swept = ([v.with_dino(study.dino) for v in some] for some in (plan.variants, plan.swept))
+    variants, swept = list(filter(is_asked, variants)), list(filter(is_asked, swept))
+    tried = [dataclasses.replace(variant, scale=factor) for variant in swept for factor in sweep.FACTORS]
     bench = Bench("efficiency", study.results)
     commands = [Step(bench, _is_there(study.results, "efficiency.json"), None)] if plan.bench else []
-    homes = {variant: _adopted(variant, study) for variant in variants}
+    homes = {variant: _adopted(variant, study) for variant in dict.fromkeys((*variants, *tried))}
     _require_one_dataset(homes)
-    untrained = dict.fromkeys(v.environment for v in variants if homes[v] is None)
-    commands += [_collect(environment, study) for environment in untrained]
+    tunings = {variant: _tuning(variant, _home(variant, homes, study), study) for variant in tried}
+    needed = [v.environment for v in homes if homes[v] is None or (v in tunings and not tunings[v].done)]
+    commands += [_collect(environment, study) for environment in dict.fromkeys(needed)]
     for variant in variants:
-        home = homes[variant] or study.out / "runs" / f"{variant.environment}-{variant.name}"
-        if homes[variant] is None:
-            train = variant.train(study.data / variant.environment, home)
-            commands.append(Step(train, False, _training_seconds(variant, study.results)))
-        asked = (*plan.asked, *(plan.asked_of_salt if variant.model == "salt" else ()))
-        commands += [step for some in asked for step in _evaluations(variant, home, some, study)]
-        if plan.diagnosed:
-            commands.append(_diagnosis(variant, home, study))
+        commands += _training(variant, homes, study)
+        commands += _asked(variant, plan, homes, study)
+    for variant in tried:
+        if variant not in variants:
+            commands += _training(variant, homes, study)
+        commands.append(tunings[variant])
+    for variant in swept:
+        best = _chosen(variant, study)
+        if best is not None and best != variant:
+            commands += _asked(best, plan, homes, study)
     return commands
+
+
+Homes = dict[Variant, Path | None]
+"""Where the finished run of each variant is, if there is one."""
+
+
+def _home(variant: Variant, homes: Homes, study: Study) -> Path:
+    return homes[variant] or study.out / "runs" / f"{variant.environment}-{variant.name}"
+
+
+def _training(variant: Variant, homes: Homes, study: Study) -> list[Step]:
+    """The training of a variant that no finished run is."""
+    if homes[variant] is not None:
+        return []
+    train = variant.train(study.data / variant.environment, _home(variant, homes, study))
+    return [Step(train, False, _training_seconds(variant, study.results))]
+
+
+def _asked(variant: Variant, plan: Plan, homes: Homes, study: Study) -> list[Step]:
+    """What a plan evaluates and diagnoses of a variant."""
+    home = _home(variant, homes, study)
+    asked = (*plan.asked, *(plan.asked_of_salt if variant.model == "salt" else ()))
+    found = [step for some in asked for step in _evaluations(variant, home, some, study)]
+    return [*found, _diagnosis(variant, home, study)] if plan.diagnosed else found
 
 
 def find_plan(name: str | None) -> Plan:
@@ -345,6 +418,46 @@ def _evaluations(variant: Variant, run: Path, asked: Asked, study: Study) -> Ite
         cell = _cell(variant, variant.method, asked.protocol, seed, horizon)
         done = _is_there(study.results, "evaluations", cell, "evaluation.json")
         yield Step(job, done, _evaluation_seconds(variant, asked, horizon, study.results))
+
+
+# --- the sweep -------------------------------------------------------------------------------------------------------
+
+
+def _tuning(variant: Variant, run: Path, study: Study) -> Step:
+    """How many tuning tasks a variant reaches: of the training set's held-out episodes, not of the evaluation's."""
+    job = Evaluate(
+        str(run),
+        data=study.data / variant.environment,
+        protocol="clean",
+        tasks=sweep.TASKS,
+        seed=sweep.SEED,
+        history=variant.history,
+        method=variant.method,
+        out=study.results / sweep.FOLDER,
+        workers=study.workers,
+        ray=study.ray,
+        pictures=0,
+    )
+    return Step(job, _tuned(variant, study).exists(), _evaluation_seconds(variant, Asked(), None, study.results))
+
+
+def _tuned(variant: Variant, study: Study) -> Path:
+    cell = _cell(variant, variant.method, "clean", sweep.SEED, None)
+    return study.results / sweep.FOLDER / "evaluations" / cell / "evaluation.json"
+
+
+def _chosen(variant: Variant, study: Study) -> Variant | None:
+    """The variant with the weight that the sweep chose; None before all of them were tried."""
+    tried = {factor: dataclasses.replace(variant, scale=factor) for factor in sweep.FACTORS}
+    files = {factor: _tuned(one, study) for factor, one in tried.items()}
+    if not all(file.exists() for file in files.values()):
+        return None
+    tuning = read_tasks(study.results / sweep.FOLDER / "tasks" / f"{variant.environment}-clean-seed{sweep.SEED}.json")
+    for folder in (TASKS, study.results / "tasks"):
+        for evaluation in sorted(folder.glob(f"{variant.environment}-clean-seed*.json")):
+            sweep.require_apart(tuning, read_tasks(evaluation))
+    reached = {factor: read_config(Evaluation, file).success.successes for factor, file in files.items()}
+    return tried[sweep.chosen(reached, 1.0)]
 
 
 def _held_out(variant: Variant, study: Study) -> Path:
@@ -467,7 +580,9 @@ def progress_of(study: Study) -> Progress:
     plan, todo = find_plan(study.name), steps(study)
     left = [step for step in todo if not step.done]
     known = [step.seconds for step in left if step.seconds is not None]
-    trained = sum(_adopted(variant, study) is not None for variant in plan.variants)
+    tried = {dataclasses.replace(variant, scale=factor) for variant in plan.swept for factor in sweep.FACTORS}
+    variants = {v.with_dino(study.dino) for v in {*plan.variants, *tried}}
+    trained = sum(_adopted(v, study) is not None for v in variants if study.dino is not None or not v.needs_dino)
     done = trained + sum(step.done for step in todo)
     return Progress(
         study.name or "", plan.place, plan.question, done, trained + len(todo), sum(known), len(left) - len(known)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tyro
 
+from saltwm.ground.checks import at_least
 from saltwm.ground.config import ModelConfig, ModelName, ObjectiveName, PrecisionName, RunConfig
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Memo, Positional, Some, spell
@@ -17,11 +18,15 @@ from saltwm.losses.table import has_sigreg
 from saltwm.model.traits import traits_of
 
 if TYPE_CHECKING:
+    from saltwm.data.features import FrozenEncoder
+    from saltwm.disk.dataset import Dataset
     from saltwm.train import TrainResult
 
 PresetWord = Literal["full-size", "cpu", "quick"]
 IN_FILES: dict[PresetWord, str] = {"full-size": "paper", "cpu": "cpu", "quick": "quick"}
 """Each preset by the name that configs have for it."""
+PATCHES: dict[PresetWord, int] = {"full-size": 14, "cpu": 4, "quick": 4}
+"""Along a side: DINO-WM's 196 pixels, or 56, nearest to the small presets' 64."""
 
 
 def setting(place: str) -> Any:
@@ -45,7 +50,8 @@ class Train(Job):
     preset: PresetWord = "cpu"
     """Where all values start from; full-size: the paper's."""
     model: ModelName = "salt"
-    """salt: state-affine transition; lewm: transformer predictor."""
+    """salt: state-affine transition; lewm: transformer predictor; dino-wm: predictor over the patches of a frozen
+    DINOv2, which --dino names."""
     objective: Maybe[str] = None
     """salt, lewm, pldm, sub-jepa, sd-jepa, smwm, delta-jepa, or a module:name of your own; rollout and one-step are
     salt's and lewm's. Default: the model's."""
@@ -75,6 +81,12 @@ class Train(Job):
     """d, the size of the latent."""
     modes: Maybe[int] = setting("model.affine.modes")
     """R, modulation matrices; 0 is the ablation of App. F.1."""
+    dino: Memo[Maybe[Path]] = None
+    """dino-wm: folder of a DINOv2 as transformers saves it: config.json and model.safetensors."""
+    patches: Maybe[int] = None
+    """dino-wm: patches along a side that frames are resized to; 14, as published, in full-size and 4 otherwise."""
+    features: Aside[Maybe[Path]] = None
+    """dino-wm: folder for what the DINOv2 makes of the dataset, computed once; by default one beside the run."""
     free_a0: bool = False
     """Leave A0 unconstrained: the ablation of App. C.4."""
     memory: bool = False
@@ -125,7 +137,8 @@ class Train(Job):
         start = Start(self.from_, self.freeze_encoder) if self.from_ is not None else None
         dataset = Dataset.open(self.dataset, verify=self.verify)
         devices = Devices(self.accelerator, self.devices, self.strategy, self.num_nodes, self.timeout)
-        result = train(self.config(), dataset, self.out, devices, self.log, start)
+        config = self.config()
+        result = train(config, dataset, self.out, devices, self.log, start, self._frozen(config, dataset))
         return result if is_main_process() else None
 
     def config(self) -> RunConfig:
@@ -136,6 +149,8 @@ class Train(Job):
         if self.epochs is not None and self.steps is not None:
             raise UsageError(f"--steps {self.steps} and --epochs {self.epochs} both say how long; give one")
         config = run_config(IN_FILES[self.preset], self.model, self.objective)
+        if self._is_frozen():
+            config = dataclasses.replace(config, model=self._over_patches(config.model))
         if self.from_ is not None:
             config = dataclasses.replace(config, model=self._model_of(self.from_))
         if self.lambda_ is not None and config.objective.regulariser and not has_sigreg(config.objective):
@@ -149,6 +164,50 @@ class Train(Job):
             config = _changed(config, place.split("."), value)
         return config
 
+    def _is_frozen(self) -> bool:
+        """Whether the model's encoder is frozen; UsageError unless its options are given for it alone."""
+        frozen = traits_of(self.model).is_frozen
+        if not frozen and (self.dino, self.patches, self.features) != (None, None, None):
+            raise UsageError(
+                f"--dino, --patches and --features are about dino-wm; leave them out for --model {self.model}"
+            )
+        if frozen and self.dino is None:
+            raise UsageError(
+                f"--model {self.model} needs the weights of its encoder, which are not shipped: give --dino FOLDER, "
+                "a DINOv2 as transformers saves it (config.json, model.safetensors)"
+            )
+        if frozen and (self.from_ is not None or self.latent_dim is not None or self.channels is not None):
+            raise UsageError(
+                f"--from, --latent-dim and --channels are about encoders that learn; --model {self.model} has none"
+            )
+        if frozen and self.objective not in (None, traits_of(self.model).objective):
+            raise UsageError(
+                f"--objective {self.objective}: the encoder of {self.model} is frozen, its latents cannot spread"
+            )
+        return frozen
+
+    def _over_patches(self, model: ModelConfig) -> ModelConfig:
+        """The model with the encoder that --dino names."""
+        from saltwm.interop.weights.dinov2 import encoder_config
+
+        assert self.dino is not None, "asked before"
+        grid = PATCHES[self.preset] if self.patches is None else self.patches
+        at_least("patches", grid)
+        encoder = encoder_config(self.dino, grid)
+        return dataclasses.replace(model, encoder=encoder, latent_dim=grid**2 * encoder.width)
+
+    def _frozen(self, config: RunConfig, dataset: "Dataset") -> "FrozenEncoder | None":
+        """The frozen encoder, and where its features of this dataset are kept."""
+        if self.dino is None:
+            return None
+        from saltwm.data.features import FrozenEncoder
+        from saltwm.interop.weights.dinov2 import read_weights
+
+        encoder, folder = config.model.encoder, self.dino
+        name = f"features-{(encoder.weights_sha256 or '')[:8]}-{encoder.grid}-{dataset.sha256[:8]}"
+        place = self.features if self.features is not None else self.out.parent / name
+        return FrozenEncoder(folder, lambda: read_weights(folder, encoder), place)
+
     def _model_of(self, start: Path) -> ModelConfig:
         """The model of a checkpoint, so that nobody has to repeat its sizes."""
         from saltwm.disk.checkpoint import find_checkpoint, read_info
@@ -160,15 +219,24 @@ class Train(Job):
 
     @classmethod
     def of(
-        cls, config: RunConfig, dataset: Path, out: Path, start: Path | None = None, *, freeze_encoder: bool = False
+        cls,
+        config: RunConfig,
+        dataset: Path,
+        out: Path,
+        start: Path | None = None,
+        *,
+        freeze_encoder: bool = False,
+        dino: Path | None = None,
     ) -> Self | None:
         """The job that gives this config; None if no options do."""
+        if traits_of(config.model.model).is_frozen and dino is None:
+            return None
         word = next((word for word, name in IN_FILES.items() if name == config.preset), None)
         if word is None:
             return None
         model, objective = config.model.model, config.objective.word
         base = run_config(config.preset, model, objective)
-        if start is not None:
+        if start is not None or dino is not None:
             base = dataclasses.replace(base, model=config.model)
         changes = {name: _value(config, place) for name, place in _SETTINGS.items()}
         changes = {name: value for name, value in changes.items() if value != _value(base, _SETTINGS[name])}
@@ -182,6 +250,8 @@ class Train(Job):
             memory=config.model.affine.memory,
             from_=start,
             freeze_encoder=freeze_encoder,
+            dino=dino,
+            patches=None if config.model.encoder.grid in (None, PATCHES[word]) else config.model.encoder.grid,
             weights=tuple(f"{name}={weight!r}" for name, weight in (config.objective.weights or {}).items()),
             **changes,
         )
@@ -197,7 +267,8 @@ class Train(Job):
         info = read_run(folder)
         start = Path(info.origin) if info.origin else None
         frozen = bool(info.lineage and info.lineage[-1].encoder_frozen)
-        job = cls.of(info.run, Path(info.dataset), folder, start, freeze_encoder=frozen)
+        dino = Path(info.encoder_weights) if info.encoder_weights else None
+        job = cls.of(info.run, Path(info.dataset), folder, start, freeze_encoder=frozen, dino=dino)
         if job is not None and is_own(job.objective):
             raise UsageError(f"{folder}: a file does not run code; name its objective yourself: {spell(job)}")
         if job is None:

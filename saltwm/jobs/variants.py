@@ -8,7 +8,7 @@ from saltwm.disk.checkpoint import CheckpointInfo
 from saltwm.disk.records import ModelVariant
 from saltwm.ground.config import ObjectiveConfig, RunConfig
 from saltwm.ground.strict_json import to_plain
-from saltwm.jobs.presets import PRESETS, run_config
+from saltwm.jobs.presets import PRESETS, objective_parts, run_config
 from saltwm.jobs.recipes import RECIPES
 from saltwm.losses.own import is_own
 from saltwm.losses.table import weights_of
@@ -49,6 +49,8 @@ def _departures(run: RunConfig, environment: str) -> tuple[str, ...]:
 def _usual(run: RunConfig, environment: str) -> RunConfig:
     """The run's preset with its model's own objective, and with what the environment's recipe changes."""
     base = run_config(run.preset if run.preset in PRESETS else "paper", run.model.model)
+    if traits_of(run.model.model).is_frozen:  # the size of its latent is its encoder's
+        base = dataclasses.replace(base, model=run.model)
     recipe = RECIPES.get((run.preset, environment))
     if recipe is None or recipe.train.starts is None:
         return base
@@ -59,7 +61,7 @@ def _settings(run: RunConfig) -> dict[str, str]:
     """The settings that studies vary, by the paper's letters."""
     objective, affine = run.objective, run.model.affine
     settings = {"objective": objective.word}
-    if objective.regulariser and objective.objective != traits_of(run.model.model).objective:
+    if objective.regulariser and objective.objective != objective_parts(run.model.model, objective.regulariser)[0]:
         settings["prediction"] = objective.objective
     settings |= {name: f"{weight:g}" for name, weight in (objective.weights or {}).items()}
     if traits_of(run.model.model).has_matrix:

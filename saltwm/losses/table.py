@@ -90,7 +90,7 @@ class Objective:
     prediction: ObjectiveName | None = None
     """None: the transition's own, one-step for LeWM's predictor and rollout for SALT's."""
     swept: str = "sigreg"
-    """The term whose weight matters most; the one that a study sweeps."""
+    """The term whose weight matters most; the one that a study sweeps. Empty where there is no term."""
 
 
 # --- terms -----------------------------------------------------------------------------------------------------------
@@ -174,6 +174,12 @@ SIGREG = Term("sigreg", None, _sigreg, DIRECTIONS)
 OBJECTIVES: dict[str, Objective] = {
     "salt": Objective("SALT", "eq. 10 with eq. 9", (SIGREG,), "rollout"),
     "lewm": Objective("LeWM", "arXiv 2603.19312", (SIGREG,), "one-step"),
+    "forward-only": Objective(
+        "forward only",
+        "what DINO-WM minimises (arXiv 2411.04983): its encoder is frozen; one that learns collapses",
+        (),
+        swept="",
+    ),
     "pldm": Objective(
         "PLDM",
         "arXiv 2502.14819, as LeWM's authors train it on their backbone",
@@ -245,6 +251,11 @@ def weights_of(config: ObjectiveConfig, environment: str) -> dict[str, float]:
         term.name: changed.get(term.name, term.weight_in(environment, config.sigreg_weight))
         for term in row_of(config).terms
     }
+
+
+def needs_directions(config: ObjectiveConfig) -> bool:
+    """Whether a term looks at this step's random directions; a user's own may."""
+    return ":" in (config.regulariser or "") or any("projections" in term.looks_at for term in row_of(config).terms)
 
 
 def has_sigreg(config: ObjectiveConfig) -> bool:

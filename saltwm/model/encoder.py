@@ -12,6 +12,7 @@ from saltwm.model.layers import BatchNorm, ProjectionHead
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+LAYER_NORM_EPS = 1e-12
 
 
 class Encoder(nn.Module):
@@ -19,10 +20,8 @@ class Encoder(nn.Module):
 
     def __init__(self, config: EncoderConfig, image_size: int, latent_dim: int) -> None:
         super().__init__()
-        one_of("encoder", config.kind, TRUNKS)
         self.image_size = image_size
-        self.trunk = TRUNKS[config.kind](config, image_size)
-        self.head = ProjectionHead(config.width, config.projection_dim, latent_dim)
+        self.trunk, self.head = _trunk_and_head(config, image_size, latent_dim)
         # (x / 255 - mean) / std as one multiplication and one addition.
         mean, std = np.array(IMAGENET_MEAN, np.float32), np.array(IMAGENET_STD, np.float32)
         self.register_buffer("pixel_scale", torch.tensor(1 / (255 * std)).view(3, 1, 1), persistent=False)
@@ -76,39 +75,49 @@ class Convolutions(nn.Module):
 TRUNKS = {"vit": VisionTransformer, "conv": Convolutions}
 
 
+def _trunk_and_head(config: EncoderConfig, image_size: int, latent_dim: int) -> tuple[nn.Module, nn.Module]:
+    if config.kind == "dinov2":  # its patches are the latent
+        from saltwm.model.dinov2 import FrozenPatches
+
+        return FrozenPatches(config, image_size), nn.Identity()
+    one_of("encoder", config.kind, TRUNKS)
+    return TRUNKS[config.kind](config, image_size), ProjectionHead(config.width, config.projection_dim, latent_dim)
+
+
 class TokenBlocks(nn.Module):
     """Class token, position embeddings, blocks and a last layer normalisation: [N, tokens, width] -> [N, width]."""
 
-    def __init__(self, config: EncoderConfig, tokens: int) -> None:
+    def __init__(self, config: EncoderConfig, tokens: int, eps: float = LAYER_NORM_EPS) -> None:
         super().__init__()
         self.class_token = nn.Parameter(torch.empty(1, 1, config.width))
         self.positions = nn.Parameter(torch.empty(1, tokens + 1, config.width))
-        self.layers = nn.ModuleList(Block(config.width, config.heads, config.mlp_dim) for _ in range(config.depth))
-        self.norm = nn.LayerNorm(config.width, eps=LAYER_NORM_EPS)
+        self.layers = nn.ModuleList(Block(config.width, config.heads, config.mlp_dim, eps) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(config.width, eps=eps)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens [N, L, width] -> the class token's features [N, width]."""
+        return self.norm(self.mixed(tokens)[:, 0])
+
+    def mixed(self, tokens: Tensor) -> Tensor:
+        """Class token and tokens [N, L, width] after all blocks [N, 1 + L, width], not normalised."""
         x = torch.cat([self.class_token.expand(tokens.shape[0], -1, -1), tokens], dim=1) + self.positions
         for layer in self.layers:
             x = layer(x)
-        return self.norm(x[:, 0])
-
-
-LAYER_NORM_EPS = 1e-12
+        return x
 
 
 class Block(nn.Module):
     """Pre-norm attention and feed-forward with exact GELU."""
 
-    def __init__(self, width: int, heads: int, mlp_dim: int) -> None:
+    def __init__(self, width: int, heads: int, mlp_dim: int, eps: float = LAYER_NORM_EPS) -> None:
         super().__init__()
         if width % heads:
             raise UsageError(f"encoder: width {width} cannot be shared by {heads} heads; choose a multiple")
         self.heads = heads
-        self.norm_attention = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.norm_attention = nn.LayerNorm(width, eps=eps)
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
-        self.norm_mlp = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.norm_mlp = nn.LayerNorm(width, eps=eps)
         self.mlp_in = nn.Linear(width, mlp_dim)
         self.mlp_out = nn.Linear(mlp_dim, width)
 

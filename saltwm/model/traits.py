@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from saltwm.ground.checks import one_of
-from saltwm.ground.config import ModelConfig, ObjectiveName, RunConfig
+from saltwm.ground.config import ModelConfig, RunConfig
+from saltwm.ground.errors import UsageError
 
 if TYPE_CHECKING:
     from saltwm.model.transition import Transition
@@ -22,8 +23,8 @@ class Traits:
     """As people write it."""
     what: str
     """As a model card begins."""
-    objective: ObjectiveName
-    """Its own, unless another is chosen."""
+    objective: str
+    """Its own, unless another is chosen: a prediction loss, or a row of losses/table.py."""
     build: Callable[[ModelConfig], "Transition"]
     window: Callable[[ModelConfig], int] = lambda config: 1
     """Latents that it looks back at, at most."""
@@ -31,6 +32,10 @@ class Traits:
     """Frames that an agent shows it by default; the authors' evaluation shows LeWM one."""
     layers: Callable[[ModelConfig], int] = lambda config: 0
     """How many layers its sizes claim, each with tensors of its own."""
+    condition_dim: Callable[[ModelConfig], int] = lambda config: config.latent_dim
+    """Size of the action condition c."""
+    is_frozen: bool = False
+    """Whether its encoder brings weights of its own and never learns."""
     has_matrix: bool = False
     """Whether it is affine in its state, so that Gauss-Newton can plan with it."""
     on_other_processes: str = "summed in another order, so equal up to rounding"
@@ -50,9 +55,24 @@ def _lewm(config: ModelConfig) -> "Transition":
     return TransformerPredictor(config.latent_dim, config.latent_dim, config.transformer)
 
 
+def _dino_wm(config: ModelConfig) -> "Transition":
+    from saltwm.model.patches import PatchPredictor
+
+    encoder = config.encoder
+    patches = (encoder.grid or 0) ** 2
+    if encoder.kind != "dinov2" or config.latent_dim != patches * encoder.width:
+        raise UsageError(
+            f"dino-wm: expected an encoder dinov2 and a `latent_dim` of {patches} patches of {encoder.width}, found "
+            f"{encoder.kind} and {config.latent_dim}"
+        )
+    return PatchPredictor(patches, encoder.width, config.smoothed_dim, config.transformer)
+
+
 def _remembered(config: ModelConfig) -> int:
     return 2 if config.affine.memory else 1
 
+
+_DROPOUT = "but each process draws dropout masks of its own, so alike in distribution only"
 
 TRANSITIONS: dict[str, Traits] = {
     "salt": Traits(
@@ -71,7 +91,18 @@ TRANSITIONS: dict[str, Traits] = {
         build=_lewm,
         window=lambda config: config.transformer.window,
         layers=lambda config: config.transformer.depth,
-        on_other_processes="but each process draws dropout masks of its own, so alike in distribution only",
+        on_other_processes=_DROPOUT,
+    ),
+    "dino-wm": Traits(
+        title="DINO-WM",
+        what="A world model over the patches of a frozen DINOv2, a baseline of SALT",
+        objective="forward-only",
+        build=_dino_wm,
+        window=lambda config: config.transformer.window,
+        layers=lambda config: config.transformer.depth,
+        condition_dim=lambda config: config.smoothed_dim,
+        is_frozen=True,
+        on_other_processes=_DROPOUT,
     ),
 }
 
@@ -90,4 +121,9 @@ def model_name(config: ModelConfig) -> str:
 def learnt_name(run: RunConfig) -> str:
     """The same with what it learnt by, where that is not SIGReg's objective: lewm-pldm."""
     regulariser = run.objective.regulariser
-    return model_name(run.model) if regulariser is None else f"{model_name(run.model)}-{regulariser.replace(':', '-')}"
+    is_own = regulariser in (None, traits_of(run.model.model).objective)
+    return (
+        model_name(run.model)
+        if is_own or regulariser is None
+        else f"{model_name(run.model)}-{regulariser.replace(':', '-')}"
+    )

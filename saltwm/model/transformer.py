@@ -3,6 +3,8 @@
 Modules bear the names of the published weights (`transformer.layers.0.attn.to_qkv`, ...).
 """
 
+import abc
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,7 +17,37 @@ from saltwm.model.layers import ProjectionHead
 from saltwm.model.transition import FastRollout, Transition
 
 
-class TransformerPredictor(Transition):
+class Windowed(Transition):
+    """A transition that attends to the last `window` latents."""
+
+    def _predict(self, latents: Tensor, conditions: Tensor) -> Tensor:
+        steps = latents.shape[1]
+        if steps <= self.window:
+            return self._project(self._attend(latents, conditions))
+        # All windows at once: the first predicts after each of its latents, the others after their last.
+        windows, their_conditions = (x.unfold(1, self.window, 1).movedim(-1, 2) for x in (latents, conditions))
+        attended = self._attend(windows.flatten(0, 1), their_conditions.flatten(0, 1)).view_as(windows)
+        return self._project(torch.cat([attended[:, 0], attended[:, 1:, -1]], dim=1))
+
+    def _rollout(self, history: Tensor, conditions: Tensor) -> Tensor:
+        known = history.shape[1]
+        latents = list(history.unbind(1))
+        for end in range(known, conditions.shape[1] + 1):
+            start = max(0, end - self.window)
+            attended = self._attend(torch.stack(latents[start:end], dim=1), conditions[:, start:end])
+            latents.append(self._project(attended[:, -1:]).squeeze(1))
+        return torch.stack(latents[known:], dim=1)
+
+    @abc.abstractmethod
+    def _attend(self, latents: Tensor, conditions: Tensor) -> Tensor:
+        """What follows each of at most `window` latents, causally: [B, T, D], [B, T, C] -> [B, T, D]."""
+
+    def _project(self, attended: Tensor) -> Tensor:
+        """The next latents from that: [B, T, D] -> [B, T, D]."""
+        return attended
+
+
+class TransformerPredictor(Windowed):
     """LeWM's transition: the next latent from up to `window` latents and their action conditions."""
 
     def __init__(self, dim: int, condition_dim: int, config: TransformerConfig) -> None:
@@ -44,24 +76,6 @@ class TransformerPredictor(Transition):
             return last_latent(self, history, past, encoder.encode_normalised(plans))
 
         return of_plans
-
-    def _predict(self, latents: Tensor, conditions: Tensor) -> Tensor:
-        steps = latents.shape[1]
-        if steps <= self.window:
-            return self(latents, conditions)
-        # All windows at once: the first predicts after each of its latents, the others after their last.
-        windows, their_conditions = (x.unfold(1, self.window, 1).movedim(-1, 2) for x in (latents, conditions))
-        attended = self._attend(windows.flatten(0, 1), their_conditions.flatten(0, 1)).view_as(windows)
-        return self._project(torch.cat([attended[:, 0], attended[:, 1:, -1]], dim=1))
-
-    def _rollout(self, history: Tensor, conditions: Tensor) -> Tensor:
-        known = history.shape[1]
-        latents = list(history.unbind(1))
-        for end in range(known, conditions.shape[1] + 1):
-            start = max(0, end - self.window)
-            attended = self._attend(torch.stack(latents[start:end], dim=1), conditions[:, start:end])
-            latents.append(self._project(attended[:, -1:]).squeeze(1))
-        return torch.stack(latents[known:], dim=1)
 
     def _attend(self, latents: Tensor, conditions: Tensor) -> Tensor:
         return self.transformer(latents + self.pos_embedding[:, : latents.shape[1]], conditions)
@@ -121,11 +135,11 @@ class CausalAttention(nn.Module):
         self.to_qkv = nn.Linear(dim, 3 * inner, bias=False)
         self.to_out = nn.Sequential(nn.Linear(inner, dim), nn.Dropout(config.dropout))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x [B, T, D] -> [B, T, D]."""
+    def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; `seen` [T, T] says what each may look at, where that is not all before it."""
         q, k, v = self.to_qkv(self.norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         dropout = self.dropout if self.training else 0.0
-        attended = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+        attended = F.scaled_dot_product_attention(q, k, v, seen, dropout, is_causal=seen is None)
         return self.to_out(attended.transpose(1, 2).flatten(2))
 
 

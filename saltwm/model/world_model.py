@@ -18,7 +18,9 @@ class WorldModel(nn.Module):
         self.config = config
         self.world = world
         self.encoder = Encoder(config.encoder, world.image_size, config.latent_dim)
-        self.action_encoder = ActionEncoder(world.action_dim, config.frameskip, config.smoothed_dim, config.latent_dim)
+        self.action_encoder = ActionEncoder(
+            world.action_dim, config.frameskip, config.smoothed_dim, traits.condition_dim(config)
+        )
         self.transition = traits.build(config)
 
     @property
@@ -32,6 +34,10 @@ class WorldModel(nn.Module):
         sizes = check("frames", frames, "B T H W 3", H=size, W=size, dtype="uint8")
         latents = self.encoder(frames.flatten(0, 1))
         return self._full_precision(latents).unflatten(0, (sizes["B"], sizes["T"]))
+
+    def latents_of(self, seen: Tensor) -> Tensor:
+        """Latents [B, T, D] of raw frames, or of what a frozen encoder made of them before [B, T, D]."""
+        return self._full_precision(seen) if seen.is_floating_point() else self.encode(seen)
 
     def condition(self, action_blocks: Tensor) -> Tensor:
         """Raw action blocks [B, K, frameskip * action_dim] -> conditions [B, K, D]."""

@@ -133,7 +133,8 @@ class Agent:
             latents.append(encoded[:-1])
             goals.append(encoded[-1])
             past = torch.from_numpy(blocks)[None].to(self._device)
-            conditions.append(self.model.condition(past)[0] if len(blocks) else encoded[:0])
+            none = encoded.new_empty(0, self.model.transition.condition_dim)
+            conditions.append(self.model.condition(past)[0] if len(blocks) else none)
         executed = [0] * len(latents) if view.executed_blocks is None else view.executed_blocks.tolist()
         left = [blocks_left(count, self.goal_blocks) for count in executed]
         return Situation(

@@ -21,7 +21,7 @@ class Situation:
     history: Tensor
     """[N, W, D] latents seen, the newest last; W is at most the transition's window."""
     past_conditions: Tensor
-    """[N, W-1, D] conditions of the action blocks executed between them."""
+    """[N, W-1, C] conditions of the action blocks executed between them."""
     goal: Tensor
     """[N, D]"""
     blocks_left: Tensor | None = None
@@ -34,7 +34,7 @@ class Situation:
     def check(self, dim: int) -> None:
         """ShapeError unless the fields fit each other and latents of size `dim`."""
         sizes = check("history", self.history, "N W D", D=dim, dtype="float")
-        check("past conditions", self.past_conditions, "N P D", N=sizes["N"], P=sizes["W"] - 1, D=dim)
+        check("past conditions", self.past_conditions, "N P C", N=sizes["N"], P=sizes["W"] - 1)
         check("goal", self.goal, "N D", N=sizes["N"], D=dim, dtype="float")
         if self.blocks_left is not None:
             check("blocks left", self.blocks_left, "N", N=sizes["N"])

@@ -57,6 +57,11 @@ _DIAGNOSE = "saltwm diagnose RUN --data DATA --out RESULTS"
 
 ELEMENTS = (
     Element("Table 1", "success in four environments", "Planning success", _PAPER_SUITE, _evaluated("paper")),
+    Element(
+        "Table 1, quoted methods", "other objectives on one backbone", "Studies",
+        "saltwm study objectives --dino WEIGHTS",
+        _varied("objective pldm", "objective sub-jepa", "objective sd-jepa", "objective smwm", "objective delta-jepa"),
+    ),
     Element("Table 2", "parameters, forward, training and planning time", "Studies", "saltwm study efficiency", _timed),
     Element(
         "Table 3", "transition and objective, 2 x 2", "Studies", "saltwm study objective",
@@ -94,3 +99,8 @@ ELEMENTS = (
     Element("Figure 7", "weight of SIGReg", "Studies", "saltwm study lambda", _varied("lambda")),
     Element("Figure 8", "size of the latent", "Studies", "saltwm study dim", _varied("d ")),
 )  # fmt: skip
+
+
+def command_of(name: str) -> str:
+    """What makes an element."""
+    return next(element.command for element in ELEMENTS if element.name == name)

@@ -28,6 +28,7 @@ from saltwm.disk.records import (
     read_stages,
     read_task_sets,
 )
+from saltwm.evaluation import sweep
 from saltwm.evaluation.anatomy import anatomies
 from saltwm.evaluation.contests import comparisons, method_of
 from saltwm.ground.errors import DamagedError, UsageError
@@ -103,6 +104,8 @@ class Findings:
     """What both predictors cost."""
     unfinished: tuple[str, ...]
     """One sentence for each thing that is not whole yet and therefore in no table."""
+    tuning: tuple[Cell, ...] = ()
+    """Evaluations that chose a weight, on tasks of their own; in no table of results."""
     again: Callable[[Sequence[Path]], str] | None = None
     """Spells the command that repeats the jobs of these folders; without it no commands are shown."""
 
@@ -173,6 +176,7 @@ def read_findings(results: Path, again: Callable[[Sequence[Path]], str] | None =
             *_undrawn(results, runs),
             *_not_begun(results, cells, planned),
         ),
+        tuning=read_cells(results / sweep.FOLDER),
         again=again,
     )
 

@@ -141,6 +141,7 @@ def _studies(findings: Findings) -> list[str]:
         parts += markdown(report.table, "###")
         if report.drawing:
             parts.append(f"![{escaped(report.table.title)}]({studies.figure_file(report.name)})")
+        parts += ["\n".join(map(escaped, report.sentences))] if report.sentences else []
         parts.append(f"**{report.claim.sentence}.** The paper, {report.claim.place}. Rule: {report.claim.rule}.")
         parts += markdown(sections.claim_table(report.claim)) or ["Not decided yet."]
     parts += markdown(studies.efficiency(findings), "###")

@@ -19,6 +19,7 @@ from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, Run, picture_caption, read_findings, short_planner
 from saltwm.report.imitation import imitation
 from saltwm.report.overview import bands, in_words, pooled_anatomy, verdicts
+from saltwm.report.studies import study_reports
 from saltwm.report.table import Table
 from saltwm.report.tables import SuccessRow
 from saltwm.report.templates import template
@@ -213,6 +214,9 @@ class _Built:
         protocols = sorted({cell.evaluation.protocol for cell in findings.cells}, key=tables.protocol_order)
         self.success = [*(sections.success(findings, protocol) for protocol in protocols), sections.paired(findings)]
         self.search = [sections.search(findings), imitation(findings), sections.variants(findings)]
+        studied = study_reports(findings)
+        self.studies = [report.table for report in studied]
+        self.study_sentences = " ".join(sentence for report in studied for sentence in report.sentences)
         self.failures = [sections.kinds(findings), sections.anatomy(findings)]
         self.errors = [sections.propagation(findings), sections.residuals(findings), sections.one_frame(findings)]
         self.probes = [sections.probes(findings)]
@@ -290,6 +294,7 @@ def _section(findings: Findings, built: _Built, all_rows: Sequence[SuccessRow], 
     parts: list[tuple[str, dict[str, Any]]] = [
         ("Planned episodes", {"galleries": tuple(_galleries(findings, rows)), "note": _EPISODES_NOTE}),
         ("Search and variants", {"tables": _of(built.search, title)}),
+        ("Studies", {"tables": _of(built.studies, title), "note": built.study_sentences}),
         ("Failures", {"tables": _of(built.failures, title), "figures": tuple(_anatomy(findings, name))}),
         ("Steps to success", {"figures": tuple(_steps(findings, rows))}),
         ("Error propagation", {"figures": tuple(_propagation(diagnoses)), "tables": _of(built.errors, title)}),

@@ -349,7 +349,7 @@ def propagation(findings: Findings) -> Table | None:
                 _ratio(d.propagation_norm),
                 _rho_at(d.rho),
                 _rho_at(d.augmented_rho) if d.history > 1 else "the same",
-                f"{run.probes.jacobian_spread:.1e}" if run.probes else NONE,
+                f"{run.probes.jacobian_spread:.1e}" if run.probes and run.probes.states else NONE,
                 f"{d.effective_rank:.1f}",
             ]
             for run, d in runs

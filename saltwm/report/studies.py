@@ -4,24 +4,24 @@ The rules were written before any of the runs was looked at. Each study names ho
 p-value of a test stands Holm's, which is for all of them together.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from saltwm.disk.journal import COLLAPSE_RANK
 from saltwm.disk.records import Cell as Evaluated
-from saltwm.disk.records import Diagnosis, Efficiency, PairedDifference
+from saltwm.disk.records import Efficiency
 from saltwm.evaluation.statistics import ALPHA, holm, over_seeds, paired_difference, wilson
 from saltwm.ground.rng import stream
-from saltwm.report import paper_figures, tables
+from saltwm.report import objectives, paper_figures, tables
 from saltwm.report.claims import Claim, Finding, Verdict, growth_range
+from saltwm.report.evidence import FOUR, Arm, Evidence, Study, decided, difference_text, outcomes, tested
 from saltwm.report.figures import Drawing, Point, success_by_variant
-from saltwm.report.findings import Findings, Run
+from saltwm.report.findings import Findings
 from saltwm.report.table import Cell, Table
 
-FOUR = ("two-room", "reacher", "push-t", "cube")
 SEEDS = (0, 1, 2)
 HOW = (
     "Each is made by one command, which the list of the paper's tables and figures names. Rules were written before "
@@ -29,16 +29,6 @@ HOW = (
     "One training seed unless a row names another. LeWM plans with three frames."
 )
 BOOTSTRAPS = 10_000
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One variant of a study: its name in evaluations and on the figure's axis."""
-
-    method: str
-    label: str
-    family: str = "salt"
-    """salt or lewm: the colour."""
 
 
 @dataclass(frozen=True)
@@ -51,72 +41,8 @@ class StudyReport:
     drawing: Drawing | None
     missing: int
     """Evaluations of the study that are not there."""
-
-
-@dataclass(frozen=True)
-class _Study:
-    """How a study is read: arms by environment, the arm that the others are compared with, and the rule."""
-
-    name: str
-    title: str
-    place: str
-    environments: tuple[str, ...]
-    arms: Callable[[str], tuple[Arm, ...]]
-    sentence: str
-    rule: str
-    judge: Callable[["_Evidence"], list[Finding]]
-    reference: str = "salt"
-    protocol: str = "clean"
-    horizons: tuple[int, ...] = (5,)
-    more: tuple[str, ...] = ()
-    """Columns beyond those of every study."""
-    more_of: Callable[["_Evidence", str, Arm], tuple[Cell | str, ...]] = lambda evidence, environment, arm: ()
-
-
-@dataclass(frozen=True)
-class _Evidence:
-    """The cells and diagnoses of a study."""
-
-    study: _Study
-    findings: Findings
-
-    def cells(self, environment: str, method: str, horizon: int = 5) -> list[Evaluated]:
-        """Of all task seeds, in their order."""
-        found = [
-            cell
-            for cell in self.findings.cells
-            if (cell.evaluation.environment, cell.evaluation.method) == (environment, method)
-            and (cell.evaluation.protocol, cell.evaluation.horizon_blocks) == (self.study.protocol, horizon)
-        ]
-        return sorted(found, key=lambda cell: cell.evaluation.seed)
-
-    def shared(self, environment: str, a: str, b: str, horizon: int = 5) -> tuple[list[bool], list[bool]]:
-        """Outcomes of both on the tasks that both have, in one order."""
-        ours, theirs = (
-            {cell.evaluation.tasks_sha256: cell for cell in self.cells(environment, m, horizon)} for m in (a, b)
-        )
-        both = [tasks for tasks in ours if tasks in theirs]
-        a_won, b_won = ([x for tasks in both for x in outcomes(side[tasks])] for side in (ours, theirs))
-        return a_won, b_won
-
-    def difference(self, environment: str, a: str, b: str, horizon: int = 5) -> PairedDifference | None:
-        """a against b on the tasks that both have."""
-        a_won, b_won = self.shared(environment, a, b, horizon)
-        return paired_difference(a_won, b_won) if a_won else None
-
-    def diagnosis(self, environment: str, method: str) -> Diagnosis | None:
-        """Of the run that was evaluated under that name."""
-        return next((run.diagnosis for run in self.runs(environment, method) if run.diagnosis), None)
-
-    def runs(self, environment: str, method: str) -> list[Run]:
-        """What was recorded of the run that was evaluated under that name."""
-        names = {tables.run_name(cell.evaluation) for cell in self.cells(environment, method)}
-        return [run for run in self.findings.runs if run.name in names and run.environment == environment]
-
-
-def outcomes(cell: Evaluated) -> list[bool]:
-    """Success by task."""
-    return [episode.success for episode in cell.episodes]
+    sentences: tuple[str, ...] = ()
+    """What the table says, made from the same records."""
 
 
 # --- arms ------------------------------------------------------------------------------------------------------------
@@ -151,41 +77,10 @@ def seed_arms(environment: str) -> tuple[Arm, ...]:
     return (*salt, *lewm)
 
 
-OTHER_OBJECTIVES = {
-    "pldm": "PLDM",
-    "sub-jepa": "Sub-JEPA",
-    "sd-jepa": "SD-JEPA",
-    "smwm": "SMWM",
-    "delta-jepa": "Delta-JEPA",
-}
-
-
-def arms_of_all_objectives(environment: str) -> tuple[Arm, ...]:
-    """SALT and LeWM with their own, every other on LeWM's predictor, and on Two-Room on SALT's transition too."""
-    lewm = [Arm(f"lewm-{name}", title, "lewm") for name, title in OTHER_OBJECTIVES.items()]
-    salt = [Arm(f"salt-{name}", f"{title}, affine") for name, title in OTHER_OBJECTIVES.items()]
-    return (Arm("salt", "SALT"), Arm("lewm", "LeWM", "lewm"), *lewm, *(salt if environment == "two-room" else ()))
-
-
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def _difference_text(d: PairedDifference, corrected: float | None = None) -> str:
-    text = f"{d.difference:+.1f} points ({d.low:+.1f} to {d.high:+.1f}), p {tables.p_value(d.p)}"
-    return text if corrected is None else f"{text}, Holm {tables.p_value(corrected)}"
-
-
-def _tested(
-    evidence: _Evidence, pairs: Iterable[tuple[str, str, str, int, str]]
-) -> list[tuple[str, str, PairedDifference, float]]:
-    """Environment, condition, difference and corrected p of each (environment, a, b, horizon, words) that is there."""
-    found = [(e, words, evidence.difference(e, a, b, h)) for e, a, b, h, words in pairs]
-    there = [(e, words, d) for e, words, d in found if d is not None]
-    corrected = holm([d.p for _, _, d in there])
-    return [(e, words, d, p) for (e, words, d), p in zip(there, corrected, strict=True)]
-
-
-def _better(evidence: _Evidence, a: Callable[[str], str], b: Callable[[str], str]) -> list[Finding]:
+def _better(evidence: Evidence, a: Callable[[str], str], b: Callable[[str], str]) -> list[Finding]:
     """One paired test per environment and horizon, a better than b by Holm's p."""
     study = evidence.study
     pairs = [
@@ -194,12 +89,11 @@ def _better(evidence: _Evidence, a: Callable[[str], str], b: Callable[[str], str
         for h in study.horizons
     ]
     return [
-        Finding(e, words, _difference_text(d, p), decided(d.difference, p))
-        for e, words, d, p in _tested(evidence, pairs)
+        Finding(e, words, difference_text(d, p), decided(d.difference, p)) for e, words, d, p in tested(evidence, pairs)
     ]
 
 
-def _long(evidence: _Evidence) -> list[Finding]:
+def _long(evidence: Evidence) -> list[Finding]:
     """One paired test per environment and horizon."""
     pairs = []
     for environment in evidence.study.environments:
@@ -207,60 +101,11 @@ def _long(evidence: _Evidence) -> list[Finding]:
             has_three = bool(evidence.cells(environment, "lewm-history3", horizon))
             other, words = ("lewm-history3", "three frames") if has_three else ("lewm", "one frame")
             pairs.append((environment, "salt", other, horizon, f"H={horizon}, LeWM with {words}"))
-    tests = _tested(evidence, pairs)
-    return [Finding(e, words, _difference_text(d, p), decided(d.difference, p)) for e, words, d, p in tests]
+    tests = tested(evidence, pairs)
+    return [Finding(e, words, difference_text(d, p), decided(d.difference, p)) for e, words, d, p in tests]
 
 
-def _against_both(evidence: _Evidence) -> list[Finding]:
-    """SALT against every other objective on LeWM's predictor, and each of those against LeWM's own; one Holm family."""
-    pairs = []
-    for environment in evidence.study.environments:
-        for name, title in OTHER_OBJECTIVES.items():
-            pairs.append((environment, "salt", f"lewm-{name}", 5, f"SALT less {title}"))
-            pairs.append((environment, f"lewm-{name}", "lewm", 5, f"{title} less LeWM"))
-    tests = _tested(evidence, pairs)
-    return [Finding(e, words, _difference_text(d, p), decided(d.difference, p)) for e, words, d, p in tests]
-
-
-def _backbone_columns(evidence: _Evidence, environment: str, arm: Arm) -> tuple[Cell | str, ...]:
-    """Errors, rank and cost order of the run, seconds per task, and what was published under other conditions."""
-    lewm = None if arm.method == "lewm" else evidence.difference(environment, arm.method, "lewm")
-    runs, d = evidence.runs(environment, arm.method), evidence.diagnosis(environment, arm.method)
-    order = next((run.probes.cost_order for run in runs if run.probes), None)
-    cells = evidence.cells(environment, arm.method)
-    seconds = sum(cell.evaluation.seconds for cell in cells) / sum(len(cell.episodes) for cell in cells)
-    return (
-        "-" if lewm is None else _difference_text(lewm),
-        "-" if d is None else f"{d.one_step_error:.3f}",
-        *("-" if d is None or len(d.rollout_error) < k else f"{d.rollout_error[k - 1]:.3f}" for k in (5, 20)),
-        "-" if d is None else _rank(d.effective_rank),
-        "-" if order is None else f"{order:.2f}",
-        f"{seconds:.1f}",
-        _published(environment, arm),
-    )
-
-
-def _rank(rank: float) -> Cell | str:
-    """A rank at which training warns of a collapse says so here, too."""
-    return Cell(f"{rank:.1f}, collapsed", strong=True) if rank < COLLAPSE_RANK else f"{rank:.1f}"
-
-
-def _published(environment: str, arm: Arm) -> str:
-    """The rate that a paper has of the method, under another protocol and at another size."""
-    if (environment, arm.method) in paper_figures.SUCCESS:
-        return f"{paper_figures.SUCCESS[environment, arm.method].mean:g}"
-    quoted = (paper_figures.QUOTED | paper_figures.ELSEWHERE).get(arm.label)
-    return "-" if quoted is None else f"{quoted[FOUR.index(environment)]:g}"
-
-
-def decided(difference: float, p: float) -> Verdict:
-    """A difference above zero holds, below it does not hold, and neither is shown at p >= 0.05."""
-    if p >= ALPHA:
-        return "not shown"
-    return "holds" if difference > 0 else "does not hold"
-
-
-def _interaction(evidence: _Evidence) -> list[Finding]:
+def _interaction(evidence: Evidence) -> list[Finding]:
     """What rollout training gives SALT less what it gives LeWM, as the equal-weight mean over environments."""
     changes = []
     for environment in evidence.study.environments:
@@ -290,7 +135,7 @@ def _interaction(evidence: _Evidence) -> list[Finding]:
     return [*lines, Finding(where, "", f"{mean:+.1f} points ({low:+.1f} to {high:+.1f})", verdict)]
 
 
-def _free(evidence: _Evidence) -> list[Finding]:
+def _free(evidence: Evidence) -> list[Finding]:
     """The norms of a free A0 grow less than LeWM's, as SALT's do."""
     found = [evidence.diagnosis("push-t", arm.method) for arm in evidence.study.arms("push-t")]
     if any(d is None for d in found):
@@ -306,11 +151,11 @@ def _free(evidence: _Evidence) -> list[Finding]:
     return [Finding("push-t", "", f"SALT {texts[0]}, free A0 {texts[1]}, LeWM {texts[2]}", verdict)]
 
 
-def _extremes(evidence: _Evidence) -> list[Finding]:
+def _extremes(evidence: Evidence) -> list[Finding]:
     """Both extremes of the sweep are worse than the recipe's value, the values next to it are not."""
     study, findings = evidence.study, []
     pairs = [(e, arm.method, "salt", 5, arm.label) for e in study.environments for arm in study.arms(e)]
-    tests = _tested(evidence, [pair for pair in pairs if pair[1] != "salt"])
+    tests = tested(evidence, [pair for pair in pairs if pair[1] != "salt"])
     for environment in study.environments:
         mine = [(words, d, p) for e, words, d, p in tests if e == environment]
         if len(mine) < len(study.arms(environment)) - 1:
@@ -321,16 +166,16 @@ def _extremes(evidence: _Evidence) -> list[Finding]:
             verdict = "holds"
         elif any(worse[1:-1]):
             verdict = "does not hold"
-        text = "; ".join(f"{words}: {_difference_text(d, p)}" for words, d, p in mine)
+        text = "; ".join(f"{words}: {difference_text(d, p)}" for words, d, p in mine)
         findings.append(Finding(environment, "", text, verdict))
     return findings
 
 
-def _steady(evidence: _Evidence, points: float = 3.0) -> list[Finding]:
+def _steady(evidence: Evidence, points: float = 3.0) -> list[Finding]:
     """Success varies by no more than that over the sweep."""
     study, findings = evidence.study, []
     pairs = [(e, arm.method, "salt", 5, arm.label) for e in study.environments for arm in study.arms(e)]
-    tests = _tested(evidence, [pair for pair in pairs if pair[1] != "salt"])
+    tests = tested(evidence, [pair for pair in pairs if pair[1] != "salt"])
     for environment in study.environments:
         cells = [evidence.cells(environment, arm.method) for arm in study.arms(environment)]
         if not all(cells):
@@ -345,7 +190,7 @@ def _steady(evidence: _Evidence, points: float = 3.0) -> list[Finding]:
     return findings
 
 
-def _over_training_seeds(evidence: _Evidence) -> list[Finding]:
+def _over_training_seeds(evidence: Evidence) -> list[Finding]:
     """Tasks are paired inside training seeds, and every seed must point the same way."""
     study, rows = evidence.study, []
     for environment in study.environments:
@@ -365,7 +210,7 @@ def _over_training_seeds(evidence: _Evidence) -> list[Finding]:
         same = len(each) == len(SEEDS) and len({d.difference > 0 for d in each}) == 1
         verdict = decided(pooled.difference, p) if same else "not shown"
         text = (
-            f"{len(each)} of {len(SEEDS)} training seeds: {points} points{spread}; pooled {_difference_text(pooled, p)}"
+            f"{len(each)} of {len(SEEDS)} training seeds: {points} points{spread}; pooled {difference_text(pooled, p)}"
         )
         findings.append(Finding(environment, "", text, verdict))
     return findings
@@ -379,8 +224,8 @@ _DIMS = tuple(Arm("salt" if d == 192 else f"salt-d{d}", str(d)) for d in (96, 19
 _KS = tuple(Arm("salt" if k == 5 else f"salt-k{k}", str(k)) for k in (2, 5, 8))
 _LONG = (Arm("salt", "SALT"), Arm("lewm-history3", "LeWM", "lewm"), Arm("lewm", "LeWM, one frame", "lewm"))
 
-STUDIES: tuple[_Study, ...] = (
-    _Study(
+STUDIES: tuple[Study, ...] = (
+    Study(
         "objective",
         "Transition and objective (Table 3)",
         "Sec. 4.3: LeWM 82.7 to 77.8 %, SALT 84.4 to 92.7 % by rollout training, means of four environments",
@@ -391,30 +236,26 @@ STUDIES: tuple[_Study, ...] = (
         "environments: its 95 % interval, bootstrapped over tasks inside environments, is above zero; one test",
         _interaction,
     ),
-    _Study(
+    Study(
         "objectives",
         "Other objectives on one backbone (Table 1)",
         "Sec. 4.2 quotes PLDM 79.5, Sub-JEPA 86.1, SD-JEPA 86.8 and SMWM 83.0 % beside LeWM's 82.7 and SALT's 92.7, "
         "each from its own paper: means of four environments",
         FOUR,
-        arms_of_all_objectives,
+        objectives.arms,
         "SALT plans better than other objectives on LeWM's predictor, and those plan better than LeWM's own",
-        "exact paired McNemar tests on the same tasks, SALT against each objective and each objective against LeWM, "
-        f"Holm's p over all of them < {ALPHA:g}; same data, windows, steps and encoder, published weights, one seed",
-        _against_both,
-        more=(
-            "against LeWM",
-            "one-step error",
-            "rollout k=5",
-            "rollout k=20",
-            "effective rank",
-            "cost order",
-            "s per task",
-            "published †",
-        ),
-        more_of=_backbone_columns,
+        "exact paired McNemar tests on the same tasks, SALT against each method and each method against LeWM, Holm's p "
+        f"over all of them < {ALPHA:g}; same data, windows, steps and encoder, published weights and, where the sweep "
+        "chose another, that one too; one seed",
+        objectives.against_both,
+        more=objectives.COLUMNS,
+        more_of=objectives.columns,
+        note=f"{objectives.NOTE} DINO-WM needs weights that are not shipped; `{objectives.how_to_fill()}` fills it.",
+        more_arms=objectives.chosen_arms,
+        instead=objectives.needs_weights,
+        sentences=objectives.sentences,
     ),
-    _Study(
+    Study(
         "modulation",
         "Without action-dependent modulation (Table 8)",
         "App. F.1: 11.3 against 90.7 % on Reacher",
@@ -424,7 +265,7 @@ STUDIES: tuple[_Study, ...] = (
         f"exact paired McNemar test of SALT against R = 0 on the same tasks, p < {ALPHA:g}; one test",
         partial(_better, a=lambda e: "salt", b=lambda e: "salt-modes0"),
     ),
-    _Study(
+    Study(
         "spectral",
         "Without the bound on A0",
         "App. C.4: growth of the norm 4.42 without, 4.28 with it, 8.74 for LeWM on PushT",
@@ -434,7 +275,7 @@ STUDIES: tuple[_Study, ...] = (
         "the largest growth among the free model's measurements is below the smallest among LeWM's; no test",
         _free,
     ),
-    _Study(
+    Study(
         "lambda",
         "Weight of SIGReg (Figure 7)",
         "App. F.2.1: stable near the default, lower at both ends, on PushT",
@@ -445,7 +286,7 @@ STUDIES: tuple[_Study, ...] = (
         "ends and not next to it; it does not hold where a value next to it is lower",
         _extremes,
     ),
-    _Study(
+    Study(
         "dim",
         "Size of the latent (Figure 8)",
         "App. F.2.2: at most about three points over a fourfold range, on Two-Room and Cube",
@@ -456,7 +297,7 @@ STUDIES: tuple[_Study, ...] = (
         f"test against d = 192 is < {ALPHA:g}",
         _steady,
     ),
-    _Study(
+    Study(
         "rollout",
         "Length of the training rollout",
         "Sec. 3.5 fixes K = 5 and shows no sweep",
@@ -467,7 +308,7 @@ STUDIES: tuple[_Study, ...] = (
         f"test against K = 5 is < {ALPHA:g}",
         _steady,
     ),
-    _Study(
+    Study(
         "horizon",
         "Long horizons (Table 7, Figure 4)",
         "Sec. 4.5: SALT ahead by 4 to 25 points in all twelve combinations",
@@ -480,7 +321,7 @@ STUDIES: tuple[_Study, ...] = (
         protocol="long",
         horizons=(10, 15, 20),
     ),
-    _Study(
+    Study(
         "seeds",
         "Training seeds",
         "the paper trains each model once",
@@ -491,7 +332,7 @@ STUDIES: tuple[_Study, ...] = (
         f"environments of the pooled exact McNemar test is < {ALPHA:g}",
         _over_training_seeds,
     ),
-    _Study(
+    Study(
         "cube-double",
         "Two cubes (Table 4)",
         "Sec. 4.6: SALT 54.0, LeWM 36.0, Random 32.7 %, three training runs of 50 episodes",
@@ -509,36 +350,43 @@ STUDIES: tuple[_Study, ...] = (
 
 def study_reports(findings: Findings) -> list[StudyReport]:
     """Every study of which more than its reference is recorded."""
-    reports = [_report(_Evidence(study, findings)) for study in STUDIES]
+    reports = [_report(Evidence(study, findings)) for study in STUDIES]
     return [report for report in reports if report is not None]
 
 
-def _report(evidence: _Evidence) -> StudyReport | None:
-    study, lines, points, missing = evidence.study, [], [], 0
+def _report(evidence: Evidence) -> StudyReport | None:
+    study, points, missing = evidence.study, [], 0
+    lines: list[tuple[Cell | str, ...]] = []
     if not _is_begun(evidence):
         return None
     for environment in study.environments:
-        for horizon in study.horizons:
-            for arm in study.arms(environment):
-                cells = evidence.cells(environment, arm.method, horizon)
-                missing += not cells
-                if cells:
-                    lines.append(_line(evidence, environment, horizon, arm, cells))
-                    points.append(_point(study, environment, horizon, arm, cells))
+        instead = []
+        found = len(lines)
+        for horizon, arm in itertools.product(study.horizons, evidence.arms(environment)):
+            cells = evidence.cells(environment, arm.method, horizon)
+            if cells:
+                lines.append(_line(evidence, environment, horizon, arm, cells))
+                points.append(_point(study, environment, horizon, arm, cells))
+            elif row := study.instead(environment, arm):
+                instead.append(row)
+            else:
+                missing += 1
+        lines += instead if len(lines) > found else []
     header = ("environment", *(["H"] if len(study.horizons) > 1 else []), "variant", "percent", "reached", "interval")
     note = f"Study `{study.name}`, protocol `{study.protocol}`."
     note += f" {missing} evaluations of the study are missing." if missing else ""
-    note += " † another data set, protocol and size, quoted and not measured." if study.more else ""
+    note += f" {study.note}" if study.note else ""
     return StudyReport(
         study.name,
         Table(study.title, (*header, "against SALT", *study.more), tuple(lines), note, ("variant", "against SALT")),
         Claim(study.sentence, study.place, study.rule, tuple(study.judge(evidence))),
         success_by_variant(study.title, points, size=(7.5, 3.0)),
         missing,
+        study.sentences(evidence),
     )
 
 
-def _is_begun(evidence: _Evidence) -> bool:
+def _is_begun(evidence: Evidence) -> bool:
     study = evidence.study
     return any(
         _is_studys_own(study, arm) and evidence.cells(environment, arm.method, horizon)
@@ -548,13 +396,13 @@ def _is_begun(evidence: _Evidence) -> bool:
     )
 
 
-def _is_studys_own(study: _Study, arm: Arm) -> bool:
+def _is_studys_own(study: Study, arm: Arm) -> bool:
     """Whether the arm says more than the main tables do."""
     return arm.method not in ("salt", "lewm", "lewm-history3") or study.name == "horizon"
 
 
 def _line(
-    evidence: _Evidence, environment: str, horizon: int, arm: Arm, cells: list[Evaluated]
+    evidence: Evidence, environment: str, horizon: int, arm: Arm, cells: list[Evaluated]
 ) -> tuple[Cell | str, ...]:
     reached = [x for cell in cells for x in outcomes(cell)]
     rate = wilson(sum(reached), len(reached))
@@ -567,12 +415,12 @@ def _line(
         Cell(f"{100 * rate.successes / rate.n:.1f}", strong=True),
         f"{rate.successes}/{rate.n}",
         f"{100 * rate.low:.1f} to {100 * rate.high:.1f}",
-        "-" if other is None else _difference_text(other),
+        "-" if other is None else difference_text(other),
         *evidence.study.more_of(evidence, environment, arm),
     )
 
 
-def _point(study: _Study, environment: str, horizon: int, arm: Arm, cells: list[Evaluated]) -> Point:
+def _point(study: Study, environment: str, horizon: int, arm: Arm, cells: list[Evaluated]) -> Point:
     reached = [x for cell in cells for x in outcomes(cell)]
     rate = wilson(sum(reached), len(reached))
     label = f"H={horizon}" if len(study.horizons) > 1 else arm.label

@@ -2,16 +2,19 @@
 
 import dataclasses
 import shlex
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tiny_dinov2 import save_tiny_dinov2
 
 from saltwm import cli
 from saltwm.cli.telling import perform
-from saltwm.disk import checkpoint
+from saltwm.disk import checkpoint, durable
 from saltwm.disk.durable import read_config
 from saltwm.disk.records import Evaluation
+from saltwm.evaluation import sweep
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.jobs import presets, recipes, study
 from saltwm.jobs.collect import Collect
@@ -34,21 +37,50 @@ def test_the_shipped_models_are_what_studies_compare_with(environment, model):
     assert not same_training(info.run, Variant(environment, model, lambda_=0.1).config())
 
 
-@pytest.mark.parametrize("variant", sorted({v for plan in PLANS.values() for v in plan.variants}, key=repr), ids=repr)
+TRIED = {dataclasses.replace(v, scale=x) for plan in PLANS.values() for v in plan.swept for x in sweep.FACTORS}
+VARIANTS = {v for plan in PLANS.values() for v in plan.variants if not v.needs_dino} | TRIED
+
+
+@pytest.mark.parametrize("variant", sorted(VARIANTS, key=repr), ids=repr)
 def test_the_command_of_a_variant_trains_its_config(variant):
     words = shlex.split(spell(variant.train(Path("data"), Path("run"))))
     assert same_training(cli.parse(words[1:]).config(), variant.config())
 
 
 def test_variants_are_told_apart_by_their_names():
-    variants = {v for plan in PLANS.values() for v in plan.variants}
     by_name = {}
-    for variant in variants:
+    for variant in VARIANTS:
         other = by_name.setdefault((variant.environment, variant.name), variant)
         assert same_training(variant.config(), other.config())
     assert Variant("reacher", modes=0).name == "salt-modes0"
     assert Variant("two-room", "lewm", "rollout", starts=1, seed=2).method == "lewm-rollout-starts1-s2-history3"
     assert Variant("push-t", starts=1).name == "salt"  # the recipe's own
+    assert Variant("two-room", "lewm", "pldm", scale=3.0).name == "lewm-pldm-variance54"
+    assert Variant("two-room", "lewm", "sub-jepa", scale=1 / 3).name == "lewm-sub-jepa-lambda0.1"
+
+
+def test_dino_wm_is_a_variant_for_those_who_bring_its_weights(tmp_path):
+    asked = {"name": "objectives", "environments": ("reacher",)}
+    assert not any("dino-wm" in step.command for step in steps(Study(**asked)))
+    save_tiny_dinov2(tmp_path / "weights")
+    commands = [step.command for step in steps(Study(**asked, dino=tmp_path / "weights")) if "dino-wm" in step.command]
+    assert [shlex.split(command)[1] for command in commands] == ["train", "evaluate", "diagnose"]
+    config = cli.parse(shlex.split(commands[0])[1:]).config()
+    assert config.model.latent_dim == 4**2 * 12
+    assert same_training(config, Variant("reacher", "dino-wm", dino=tmp_path / "weights").config())
+    assert Variant("reacher", "dino-wm").method == "dino-wm"
+
+
+def test_every_method_gets_the_same_sweep():
+    swept = PLANS["objectives"].swept
+    for environment in sweep.ENVIRONMENTS:
+        names = [v.name for v in swept if v.environment == environment]
+        assert sorted(names) == sorted(["salt", "lewm", *(f"lewm-{name}" for name in study.OTHERS)])
+    usual = Variant("reacher", "lewm", "smwm").config()
+    for factor, weight in ((1 / 3, 1.67), (3.0, 15.0)):
+        config = Variant("reacher", "lewm", "smwm", scale=factor).config()
+        assert config.objective.weights == {"inverse": weight}
+        assert dataclasses.replace(config, objective=usual.objective) == usual  # nothing but the weight
 
 
 @pytest.mark.parametrize("name", sorted(set(PLANS) - {"efficiency"}))
@@ -101,6 +133,44 @@ def test_a_study_runs_what_is_missing_and_nothing_twice(small, monkeypatch):
     assert found == {"two-room-salt-clean-seed1", "two-room-salt-modes0-clean-seed1"}
     record = read_config(Evaluation, job.results / "evaluations/two-room-salt-modes0-clean-seed1/evaluation.json")
     assert record.variant.departures == ("R 0",)
+
+
+@pytest.fixture
+def sweeping(small, monkeypatch, tmp_path):
+    """A study of one variant and its sweep, evaluated on held-out data of its own."""
+    job, ran = small
+    plan = Plan("nowhere", "anything?", (Variant("two-room"),), (Asked(tasks=2),), swept=(Variant("two-room"),))
+    monkeypatch.setitem(PLANS, "modulation", plan)
+    monkeypatch.setattr(sweep, "TASKS", 2)
+    held_out = Collect("two-room", tmp_path / "checkpoints" / "two-room-data", 10, image_size=16, frame_every=5)
+    dataclasses.replace(held_out, held_out=True, workers=1).do()
+    return job, ran
+
+
+def test_a_sweep_tries_three_weights_and_evaluates_the_chosen_one(sweeping, monkeypatch):
+    job, ran = sweeping
+    perform(job)
+    tried = ["train", "evaluate"] * 2 + ["evaluate"]
+    assert sorted(ran) == sorted(["collect", "train", "evaluate", "diagnose", *tried])
+    tuned = {p.parent.name for p in (job.results / "tuning").glob("evaluations/*/evaluation.json")}
+    assert tuned == {f"two-room-{name}-clean-seed7" for name in ("salt", "salt-lambda0.1", "salt-lambda0.9")}
+    # The published weight is not evaluated twice; another that reaches more is, and nothing else is done.
+    better = job.results / "tuning/evaluations/two-room-salt-lambda0.9-clean-seed7/evaluation.json"
+    record = read_config(Evaluation, better)
+    winner = dataclasses.replace(record, success=dataclasses.replace(record.success, successes=99))
+    durable.write_config(better, winner)
+    left = [step.job for step in steps(job) if not step.done]
+    assert [(left.VERB, Path(left.run).name) for left in left] == [
+        ("evaluate", "two-room-salt-lambda0.9"),
+        ("diagnose", "two-room-salt-lambda0.9"),
+    ]
+
+
+def test_a_sweep_on_the_episodes_of_the_evaluation_is_refused(sweeping):
+    job, _ = sweeping
+    shutil.rmtree("checkpoints")  # the evaluation's tasks then come from the training set's held-out episodes, too
+    with pytest.raises(MismatchError, match="have both tuning and evaluation tasks"):
+        perform(job)
 
 
 def test_finished_runs_are_adopted_by_what_they_are_and_not_by_their_names(small, dataset, tmp_path):

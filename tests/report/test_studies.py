@@ -29,8 +29,8 @@ def cell(environment, method, reached, protocol="clean", horizon=5, seed=1):
     return Cell(f"{environment}-{method}-{protocol}-seed{seed}", evaluation, episodes)
 
 
-def findings(*cells, runs=()):
-    return SimpleNamespace(cells=cells, runs=runs)
+def findings(*cells, runs=(), tuning=()):
+    return SimpleNamespace(cells=cells, runs=runs, tuning=tuning)
 
 
 def report(name, found):
@@ -144,29 +144,3 @@ def test_long_horizons_are_corrected_for_the_number_of_tests():
     found = report("horizon", findings(*cells))
     assert all("LeWM with one frame" in f.condition for f in found.claim.findings)
     assert {f.verdict for f in found.claim.findings} == {"holds" if min(holm([1 / 64] * 3)) < 0.05 else "not shown"}
-
-
-def test_other_objectives_are_tested_against_salt_and_lewm_in_one_family_and_shown_with_what_was_published():
-    cells = [
-        cell("two-room", "salt", range(96)),
-        cell("two-room", "lewm", range(48)),
-        cell("two-room", "lewm-pldm", range(90)),
-        cell("two-room", "lewm-smwm", range(20)),
-        cell("two-room", "salt-pldm", range(80)),
-    ]
-    found = report("objectives", findings(*cells))
-    judged = {f.condition: f.verdict for f in found.claim.findings}
-    assert judged == {
-        "SALT less PLDM": "holds",
-        "PLDM less LeWM": "holds",
-        "SALT less SMWM": "holds",
-        "SMWM less LeWM": "does not hold",
-    }
-    rows = {str(row[1]): [str(value) for value in row] for row in found.table.rows}
-    assert [rows[name][-1] for name in ("SALT", "LeWM", "PLDM", "PLDM, affine")] == ["98", "90.67", "97", "-"]
-    assert "quoted and not measured" in found.table.note
-
-
-def test_a_collapsed_objective_is_called_so():
-    assert "collapsed" in str(studies._rank(2.4))
-    assert studies._rank(12.0) == "12.0"

@@ -65,7 +65,8 @@ def _inputs(name: str, model: WorldModel, batch: int, history: int) -> tuple[Ten
         return (torch.randint(0, 256, (batch, size, size, 3), generator=draw, dtype=torch.uint8),)
     if name == "action_encoder":
         return (torch.randn(batch, model.action_encoder.block_dim, generator=draw),)
-    return torch.randn(latents, generator=draw), torch.randn(latents, generator=draw)
+    conditions = (batch, history, model.transition.condition_dim)
+    return torch.randn(latents, generator=draw), torch.randn(conditions, generator=draw)
 
 
 def _write(path: Path, module: nn.Module, inputs: tuple[Tensor, ...], axes: Axes) -> None:

@@ -143,7 +143,7 @@ def _scaling(model: ModelConfig, dataset: "Dataset") -> dict[str, Tensor]:
 
 def _run_config(model: ModelConfig) -> RunConfig:
     """What is known of how it was trained: the paper's recipe, with each model's own objective."""
-    objective = ObjectiveConfig(traits_of(model.model).objective)
+    objective = ObjectiveConfig("rollout" if traits_of(model.model).objective == "rollout" else "one-step")
     return RunConfig("imported", model, objective, TrainConfig(split="window"))
 
 

@@ -1,0 +1,128 @@
+"""What a study is judged by: its arms, their evaluations and diagnoses, and paired tests between them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from saltwm.disk.records import Cell as Evaluated
+from saltwm.disk.records import Diagnosis, PairedDifference
+from saltwm.evaluation.statistics import ALPHA, holm, paired_difference
+from saltwm.report import tables
+from saltwm.report.claims import Finding, Verdict
+from saltwm.report.findings import Findings, Run
+from saltwm.report.table import Cell
+
+FOUR = ("two-room", "reacher", "push-t", "cube")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One variant of a study: its name in evaluations and on the figure's axis."""
+
+    method: str
+    label: str
+    family: str = "salt"
+    """salt or lewm: the colour."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """How a study is read: arms by environment, the arm that the others are compared with, and the rule."""
+
+    name: str
+    title: str
+    place: str
+    environments: tuple[str, ...]
+    arms: Callable[[str], tuple[Arm, ...]]
+    sentence: str
+    rule: str
+    judge: Callable[["Evidence"], list[Finding]]
+    reference: str = "salt"
+    protocol: str = "clean"
+    horizons: tuple[int, ...] = (5,)
+    more: tuple[str, ...] = ()
+    """Columns beyond those of every study."""
+    more_of: Callable[["Evidence", str, Arm], tuple[Cell | str, ...]] = lambda evidence, environment, arm: ()
+    note: str = ""
+    """What these columns mean."""
+    more_arms: Callable[["Evidence", str], tuple[Arm, ...]] = lambda evidence, environment: ()
+    """Arms that follow from the records."""
+    instead: Callable[[str, Arm], tuple[Cell | str, ...] | None] = lambda environment, arm: None
+    """The row of an arm that cannot be evaluated yet."""
+    sentences: Callable[["Evidence"], tuple[str, ...]] = lambda evidence: ()
+    """What the table says."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The cells and diagnoses of a study."""
+
+    study: Study
+    findings: Findings
+
+    def arms(self, environment: str) -> tuple[Arm, ...]:
+        """Those of the study, and those that follow from the records."""
+        return (*self.study.arms(environment), *self.study.more_arms(self, environment))
+
+    def cells(self, environment: str, method: str, horizon: int = 5) -> list[Evaluated]:
+        """Of all task seeds, in their order."""
+        found = [
+            cell
+            for cell in self.findings.cells
+            if (cell.evaluation.environment, cell.evaluation.method) == (environment, method)
+            and (cell.evaluation.protocol, cell.evaluation.horizon_blocks) == (self.study.protocol, horizon)
+        ]
+        return sorted(found, key=lambda cell: cell.evaluation.seed)
+
+    def shared(self, environment: str, a: str, b: str, horizon: int = 5) -> tuple[list[bool], list[bool]]:
+        """Outcomes of both on the tasks that both have, in one order."""
+        ours, theirs = (
+            {cell.evaluation.tasks_sha256: cell for cell in self.cells(environment, m, horizon)} for m in (a, b)
+        )
+        both = [tasks for tasks in ours if tasks in theirs]
+        a_won, b_won = ([x for tasks in both for x in outcomes(side[tasks])] for side in (ours, theirs))
+        return a_won, b_won
+
+    def difference(self, environment: str, a: str, b: str, horizon: int = 5) -> PairedDifference | None:
+        """a against b on the tasks that both have."""
+        a_won, b_won = self.shared(environment, a, b, horizon)
+        return paired_difference(a_won, b_won) if a_won else None
+
+    def diagnosis(self, environment: str, method: str) -> Diagnosis | None:
+        """Of the run that was evaluated under that name."""
+        return next((run.diagnosis for run in self.runs(environment, method) if run.diagnosis), None)
+
+    def runs(self, environment: str, method: str) -> list[Run]:
+        """What was recorded of the run that was evaluated under that name."""
+        names = {tables.run_name(cell.evaluation) for cell in self.cells(environment, method)}
+        return [run for run in self.findings.runs if run.name in names and run.environment == environment]
+
+
+def outcomes(cell: Evaluated) -> list[bool]:
+    """Success by task."""
+    return [episode.success for episode in cell.episodes]
+
+
+# --- paired tests ----------------------------------------------------------------------------------------------------
+
+
+def difference_text(d: PairedDifference, corrected: float | None = None) -> str:
+    """A difference with its interval, its p and Holm's."""
+    text = f"{d.difference:+.1f} points ({d.low:+.1f} to {d.high:+.1f}), p {tables.p_value(d.p)}"
+    return text if corrected is None else f"{text}, Holm {tables.p_value(corrected)}"
+
+
+def tested(
+    evidence: Evidence, pairs: Iterable[tuple[str, str, str, int, str]]
+) -> list[tuple[str, str, PairedDifference, float]]:
+    """Environment, condition, difference and corrected p of each (environment, a, b, horizon, words) that is there."""
+    found = [(e, words, evidence.difference(e, a, b, h)) for e, a, b, h, words in pairs]
+    there = [(e, words, d) for e, words, d in found if d is not None]
+    corrected = holm([d.p for _, _, d in there])
+    return [(e, words, d, p) for (e, words, d), p in zip(there, corrected, strict=True)]
+
+
+def decided(difference: float, p: float) -> Verdict:
+    """A difference above zero holds, below it does not hold, and neither is shown at p >= 0.05."""
+    if p >= ALPHA:
+        return "not shown"
+    return "holds" if difference > 0 else "does not hold"
