@@ -20,6 +20,7 @@ MODELS = {
     "salt with a free A0": dataclasses.replace(SMALL, affine=dataclasses.replace(SMALL.affine, spectral=False)),
     "lewm": dataclasses.replace(SMALL, model="lewm"),
     "conv": dataclasses.replace(SMALL, encoder=dataclasses.replace(VIT, kind="conv", channels=(4, 6))),
+    "conv-vit": dataclasses.replace(SMALL, encoder=dataclasses.replace(VIT, kind="conv-vit", channels=(4, 6))),
 }
 
 

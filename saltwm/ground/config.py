@@ -43,20 +43,20 @@ class WorldSpec:
 class EncoderConfig:
     """Frames to latents. The defaults are the paper's ViT-Tiny (App. B.2)."""
 
-    kind: Literal["vit", "conv", "dinov2"] = "vit"
-    """vit: patches and transformer blocks; conv: strided convolutions in their place."""
+    kind: Literal["vit", "conv", "conv-vit", "dinov2"] = "vit"
+    """vit: patches and blocks; conv: strided convolutions in their place; conv-vit: convolutions before the blocks."""
     patch_size: int = 14
     """vit: side of a patch in pixels."""
     width: int = 192
     """Features per token, and of what the projection head receives."""
     depth: int = 12
-    """vit: transformer blocks."""
+    """Transformer blocks (vit, conv-vit)."""
     heads: int = 3
     """Attention heads per block."""
     mlp_dim: int = 768
     """Feed-forward width of a block."""
     channels: tuple[int, ...] = ()
-    """conv: output channels of each strided convolution; each halves the image."""
+    """conv, conv-vit: output channels of each strided convolution; each halves the image."""
     projection_dim: int = 2048
     """Hidden width of the projection head."""
     grid: int | None = field(default=None, metadata=IF_SET)

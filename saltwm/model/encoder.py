@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from saltwm.ground.checks import check, one_of
 from saltwm.ground.config import EncoderConfig
 from saltwm.ground.errors import UsageError
-from saltwm.model.layers import BatchNorm, ProjectionHead
+from saltwm.model.convolutions import Convolutions, stem
+from saltwm.model.layers import ProjectionHead
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -59,20 +60,22 @@ class VisionTransformer(nn.Module):
         return self.blocks(self.patches(pixels).flatten(2).transpose(1, 2))
 
 
-class Convolutions(nn.Module):
-    """Strided convolutions and one linear layer: the small presets' encoder."""
+class ConvolutionsThenTransformer(nn.Module):
+    """Strided convolutions whose grid of features are the tokens of transformer blocks."""
 
     def __init__(self, config: EncoderConfig, image_size: int) -> None:
         super().__init__()
-        self.stem, grid = _stem(config, image_size)
-        self.flat = nn.Linear(config.channels[-1] * grid**2, config.width)
+        self.stem, grid = stem(config, image_size)
+        self.tokens = nn.Linear(config.channels[-1], config.width)
+        self.blocks = TokenBlocks(config, tokens=grid**2)
+        _initialise(self.blocks)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Normalised pixels [N, 3, H, W] -> features [N, width]."""
-        return self.flat(self.stem(pixels).flatten(1))
+        return self.blocks(self.tokens(self.stem(pixels).flatten(2).transpose(1, 2)))
 
 
-TRUNKS = {"vit": VisionTransformer, "conv": Convolutions}
+TRUNKS = {"vit": VisionTransformer, "conv": Convolutions, "conv-vit": ConvolutionsThenTransformer}
 
 
 def _trunk_and_head(config: EncoderConfig, image_size: int, latent_dim: int) -> tuple[nn.Module, nn.Module]:
@@ -126,22 +129,6 @@ class Block(nn.Module):
         q, k, v = self.qkv(self.norm_attention(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
         return x + self.mlp_out(F.gelu(self.mlp_in(self.norm_mlp(x))))
-
-
-def _stem(config: EncoderConfig, image_size: int) -> tuple[nn.Sequential, int]:
-    """Convolutions that each halve the image, and the side of the grid that remains."""
-    halvings = len(config.channels)
-    grid = image_size >> halvings
-    if not halvings or grid << halvings != image_size:
-        raise UsageError(
-            f"encoder: {image_size} px frames cannot be halved {halvings} times by channels={config.channels}; "
-            "give at least one, and no more than the image size allows"
-        )
-    layers: list[nn.Module] = []
-    for before, after in zip((3, *config.channels), config.channels, strict=False):
-        # No bias: the batch normalisation that follows would take it away again.
-        layers += [nn.Conv2d(before, after, 4, stride=2, padding=1, bias=False), BatchNorm(after), nn.GELU()]
-    return nn.Sequential(*layers), grid
 
 
 def _initialise(module: nn.Module) -> None:

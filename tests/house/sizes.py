@@ -74,7 +74,7 @@ BEYOND = {
         "evaluation/sweep.py",
     ),
     "DINO-WM, whose encoder is frozen": ("data/features.py", "model/dinov2.py", "model/patches.py"),
-    "other runtimes": ("model/exportable.py",),
+    "the small presets' encoder, and other runtimes": ("model/convolutions.py", "model/exportable.py"),
     "a run's journal and checkpoints": ("monitors.py", "run_session.py"),
     "which methods met, and whether costs order states": ("evaluation/contests.py", "diagnostics/cost_order.py"),
     "states of recordings": ("data/fields.py",),

@@ -15,6 +15,7 @@ VIT = EncoderConfig(patch_size=4, width=24, depth=3, heads=3, mlp_dim=48, projec
 KINDS = {
     "vit": VIT,
     "conv": dataclasses.replace(VIT, kind="conv", channels=(4, 6)),
+    "conv-vit": dataclasses.replace(VIT, kind="conv-vit", channels=(4, 6)),
 }
 
 
