@@ -24,7 +24,7 @@ def imitation(findings: Findings) -> Table | None:
     corrected = dict(zip((id(test) for test in tests), holm([test.p for test in tests]), strict=True))
     return table(
         "What planning adds to imitation",
-        ["environment", "under", "model", "looks", "prior alone", "planner alone", "both",
+        ["environment", "under", "model", "both is", "looks", "prior alone", "planner alone", "both",
          "both against prior", "p", "Holm", "both against planner", "p", "Holm"],
         (
             [
@@ -35,9 +35,10 @@ def imitation(findings: Findings) -> Table | None:
             for sides, more, better in rows
         ),
         "Percent of the same tasks with the same weights. The prior alone is amortised imitation: it repeats what the "
-        "actor of the data would do and plans nothing. Points with their interval; exact McNemar test, "
+        "actor of the data would do and plans nothing. CEM and prior: the prior draws CEM's first candidates. Points "
+        "with their interval; exact McNemar test, "
         f"{len(tests)} tests, Holm's p is for all of them together.",
-        ("under", "model", "looks"),
+        ("under", "model", "both is", "looks"),
     )  # fmt: skip
 
 
@@ -88,6 +89,7 @@ def _who(e: Evaluation) -> list[Cell | str]:
         tables.environment_name(e.environment),
         f"{e.protocol}, H={e.horizon_blocks}",
         Cell(f"{tables.run_name(e)}{frames}", mark=family(e)),
+        tables.PLANNER_NAMES[str(e.planner["kind"])],
         tables.looks(e.look_every),
     ]
 

@@ -35,18 +35,18 @@ def rows(findings, *cells):
 def test_prior_planner_and_both_stand_in_one_row_with_their_tests(findings):
     kinds = {"prior": 10, "gauss-newton": 4, "map": 18}
     [row] = rows(findings, *(cell_of(findings, kind, reached) for kind, reached in kinds.items()))
-    assert row[3:7] == ["blind", "50.0 (10/20)", "20.0 (4/20)", "90.0 (18/20)"]
-    assert row[7].startswith("+40.0")
-    assert float(row[8]) == pytest.approx(mcnemar(8, 0), abs=1e-3)
-    assert row[10].startswith("+70.0")
-    assert float(row[9]) == pytest.approx(float(row[8]), abs=1e-3)
+    assert row[3:8] == ["MAP", "blind", "50.0 (10/20)", "20.0 (4/20)", "90.0 (18/20)"]
+    assert row[8].startswith("+40.0")
+    assert float(row[9]) == pytest.approx(mcnemar(8, 0), abs=1e-3)
+    assert row[11].startswith("+70.0")
+    assert float(row[10]) == pytest.approx(float(row[9]), abs=1e-3)
 
 
 def test_blind_and_closed_never_meet(findings):
     cells = cell_of(findings, "prior", 10), cell_of(findings, "map", 18, look_every=1)
     assert rows(findings, *cells) == []
     both = rows(findings, *cells, cell_of(findings, "map", 12), cell_of(findings, "prior", 9, look_every=1))
-    assert [(row[3], row[4], row[6]) for row in both] == [
+    assert [(row[4], row[5], row[7]) for row in both] == [
         ("blind", "50.0 (10/20)", "60.0 (12/20)"),
         ("each block", "45.0 (9/20)", "90.0 (18/20)"),
     ]
@@ -61,7 +61,7 @@ def test_other_weights_are_another_model(findings):
 def test_a_transformer_is_planned_for_by_sampling(findings):
     cells = [cell_of(findings, kind, n) for kind, n in {"prior": 10, "cem": 8, "cem-prior": 15}.items()]
     [row] = rows(findings, *cells)
-    assert row[4:7] == ["50.0 (10/20)", "40.0 (8/20)", "75.0 (15/20)"]
+    assert row[3:8] == ["CEM and prior", "blind", "50.0 (10/20)", "40.0 (8/20)", "75.0 (15/20)"]
 
 
 def test_a_folder_without_priors_has_no_such_table(findings):
