@@ -88,9 +88,9 @@ class Score(Job):
         """Scores of all shipped models, and whether they order them as planning does."""
         from saltwm.disk.records import read_cells
         from saltwm.jobs.score_order import ordered, require_success
-        from saltwm.jobs.shelf import HERE, shelf
+        from saltwm.jobs.shelf import HERE, of_recipes
 
-        rates = require_success(shelf(HERE), read_cells(results), results)
+        rates = require_success(of_recipes(HERE), read_cells(results), results)
         return ordered(
             {
                 item.checkpoint.name: (replace(self, run=item.checkpoint, data=item.data, against=None)._score(), rate)

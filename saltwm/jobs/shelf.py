@@ -40,6 +40,11 @@ def shelf(directory: Path) -> list[Item]:
     return [item for item in items if _is_there(item)]
 
 
+def of_recipes(directory: Path) -> list[Item]:
+    """Those that every environment's recipe makes; a model with memory is beside them."""
+    return [item for item in shelf(directory) if item.model in TRANSITIONS]
+
+
 def take(directory: Path, environment: str, model: str) -> Item:
     """The shipped model; UsageError that says what there is instead, and how to make what is missing."""
     environment = introduce(environment)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from shooting import SHOOTING
+from own_planners import SHOOTING
 
 import saltwm
 

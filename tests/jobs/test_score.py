@@ -19,7 +19,7 @@ from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.prior_learner import learn_prior
 from saltwm.jobs.score import OfflineScore, Score, Stretches, _against_stillness, _ranked
 from saltwm.jobs.score_order import ordered, require_success
-from saltwm.jobs.shelf import HERE, shelf
+from saltwm.jobs.shelf import HERE, of_recipes
 from saltwm.train import train
 
 
@@ -123,7 +123,7 @@ def test_a_figure_that_orders_models_as_success_does_is_told_from_one_that_does_
 
 
 def test_shipped_models_are_compared_with_the_success_of_the_records_alone(tmp_path: Path) -> None:
-    items = shelf(HERE)
+    items = of_recipes(HERE)
     rates = require_success(items, read_cells(Path("results")), Path("results"))
     assert {item.checkpoint.name: rate.n for item, rate in rates} == {item.checkpoint.name: 100 for item in items}
     with pytest.raises(UsageError, match="expected one evaluation of two-room-salt, clean with cem"):

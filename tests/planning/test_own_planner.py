@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from planning_models import SMALL, generators, shaken, situation
-from shooting import SHOOTING
+from own_planners import SHOOTING
 
 from saltwm.ground.config import CEMConfig, OwnPlannerConfig
 from saltwm.ground.errors import UsageError
