@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from planning_models import SMALL, generators, shaken, situation
 from own_planners import SHOOTING
+from planning_models import SMALL, generators, shaken, situation
 
 from saltwm.ground.config import CEMConfig, OwnPlannerConfig
 from saltwm.ground.errors import UsageError
