@@ -121,9 +121,7 @@ def model_name(config: ModelConfig) -> str:
 def learnt_name(run: RunConfig) -> str:
     """The same with what it learnt by, where that is not SIGReg's objective: lewm-pldm."""
     regulariser = run.objective.regulariser
-    is_own = regulariser in (None, traits_of(run.model.model).objective)
-    return (
-        model_name(run.model)
-        if is_own or regulariser is None
-        else f"{model_name(run.model)}-{regulariser.replace(':', '-')}"
-    )
+    name = model_name(run.model)
+    if regulariser is None or regulariser == traits_of(run.model.model).objective:
+        return name
+    return f"{name}-{regulariser.replace(':', '-')}"

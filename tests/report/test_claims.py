@@ -43,6 +43,13 @@ def test_what_the_fake_records_were_made_to_show_is_found(results):
     assert len(found) == 10
 
 
+def test_a_claim_about_episodes_holds_by_holm_s_p_and_not_by_the_p_of_one_test(results, monkeypatch):
+    monkeypatch.setattr("saltwm.report.claims.holm", lambda raw: [1.0] * len(raw))
+    found = verdicts(results)
+    assert found["SALT nevertheless plans better"] == ["not shown", "not shown"]
+    assert found["LeWM fails more often with a cost that rises sharply after execution (mismatch)"] == ["not shown"] * 2
+
+
 def test_models_that_do_not_differ_show_nothing(copy):
     salt = read_config(Diagnosis, copy / "diagnostics" / "cube-salt" / "diagnosis.json")
     same = {f.name: getattr(salt, f.name) for f in dataclasses.fields(salt) if f.type is not str}
