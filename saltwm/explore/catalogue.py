@@ -11,7 +11,7 @@ from saltwm.jobs.evaluate import can_plan
 from saltwm.model.traits import traits_of
 from saltwm.planning.names import planner_named
 
-LIVE_PLANNERS = ("map", "gauss-newton", "prior", "cem-prior", "cem", "icem", "mppi")
+LIVE_PLANNERS = ("map", "gauss-newton", "prior", "cem-map", "cem-prior", "cem", "icem", "mppi")
 """Planners that the page offers, quickest first; gradient descent is for other measurements."""
 
 

@@ -356,6 +356,18 @@ class MPPIPriorConfig:
 
 
 @dataclass(frozen=True)
+class CEMMapConfig:
+    """The posterior mode by CEM, for models that have no matrix: the cost of `map`, candidates drawn from the prior."""
+
+    w: float = 1.0
+    """As in MapConfig."""
+    candidates: int = 64
+    iterations: int = 6
+    elites: int = 8
+    kind: Literal["cem-map"] = "cem-map"
+
+
+@dataclass(frozen=True)
 class OwnPlannerConfig:
     """A user's own planner: a function that a person named."""
 
@@ -375,9 +387,10 @@ PlannerConfig = (
     | CEMPriorConfig
     | ICEMPriorConfig
     | MPPIPriorConfig
+    | CEMMapConfig
     | OwnPlannerConfig
 )
-PriorPlanner = MapConfig | ImitationConfig | CEMPriorConfig | ICEMPriorConfig | MPPIPriorConfig
+PriorPlanner = MapConfig | ImitationConfig | CEMPriorConfig | ICEMPriorConfig | MPPIPriorConfig | CEMMapConfig
 """Planners that need an action prior."""
 
 

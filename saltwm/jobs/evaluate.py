@@ -19,7 +19,7 @@ from saltwm.evaluation.protocols import DEFAULT_TASKS, PROTOCOLS, protocol_for
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import (
     CEMConfig,
-    CEMPriorConfig,
+    CEMMapConfig,
     GaussNewtonConfig,
     MapConfig,
     ModelConfig,
@@ -96,8 +96,8 @@ class Acting(Filed):
     look_every: Maybe[int] = None
     """Action blocks executed before the next look and plan; all that were planned by default, as in the paper."""
     planner: Maybe[PlannerFlag] = None
-    """cem (the default), icem, mppi, gradient; gauss-newton and map for state-affine models; map, prior, cem-prior,
-    icem-prior and mppi-prior use the action prior that saltwm prior makes. With settings of its own, such as
+    """cem (the default), icem, mppi, gradient; gauss-newton and map for state-affine models; map, cem-map, prior,
+    cem-prior, icem-prior and mppi-prior use the action prior that saltwm prior makes. With settings of its own, such as
     gauss-newton,mu=0.1, name the method. Or a function of yours: module:function."""
     history: int = 1
     """Frames that a transformer predictor may look back at; the authors' evaluation gives it one."""
@@ -235,7 +235,7 @@ def with_best_search(job: ActingJob) -> ActingJob:
     if find_prior(path) is None:
         return job
     has_matrix = traits_of(checkpoint.read_info(path).run.model.model).has_matrix
-    return dataclasses.replace(job, planner=MapConfig() if has_matrix else CEMPriorConfig(), look_every=1)
+    return dataclasses.replace(job, planner=MapConfig() if has_matrix else CEMMapConfig(), look_every=1)
 
 
 # --- settling --------------------------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ def _who(job: Acting, protocol: ProtocolConfig, source: "Dataset | TaskSet") -> 
         )
     model, planner = info.run.model, job.planner or CEMConfig()
     if not can_plan(model, planner):
-        instead = "cem-prior" if isinstance(planner, MapConfig) else "cem"
+        instead = "cem-map" if isinstance(planner, MapConfig) else "cem"
         why = f"{planner.kind} needs a state-affine model (salt), and this is {model.model}"
         raise UsageError(f"{path}: {why}; use {instead}")
     traits = traits_of(model.model)

@@ -15,7 +15,7 @@ _USUAL = PriorConfig()
 
 @dataclass(frozen=True)
 class Prior(Job):
-    """Learn a model's action prior on its frozen latents, for the planners map, prior and cem-prior.
+    """Learn a model's action prior on its frozen latents, for the planners map, cem-map, prior and cem-prior.
 
     It goes to the run's folder `prior`; a stopped or killed job goes on and ends the same.
     """

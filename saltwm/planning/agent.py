@@ -55,8 +55,8 @@ class Agent:
 
         A component may be open on either side, with an infinite bound.
 
-        `prior` is what the planners map, prior, cem-prior, icem-prior and mppi-prior need; with it map is the default
-        for state-affine models and cem-prior for others.
+        `prior` is what the planners map, cem-map, prior, cem-prior, icem-prior and mppi-prior need; with it map is the
+        default for state-affine models and cem-map for others.
 
         `history_frames` beyond 1 gives a transformer predictor its history; the authors' evaluation gives it one frame.
         A model with memory always sees its last two frames, once there are two.

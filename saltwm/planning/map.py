@@ -36,11 +36,10 @@ def posterior_mode(
     `elite_costs` are as Gauss-Newton's.
     """
     config = config or MapConfig()
-    require_affine(model, "map", "cem-prior, icem-prior or mppi-prior")
+    require_affine(model, "map", "cem-map")
     counts = {"iterations": config.iterations, "starts": config.starts, "halve_every": config.halve_every}
     check_counts("map", horizon=horizon, **counts)
-    if not 0 <= config.w < float("inf"):
-        raise UsageError(f"map: w {config.w}; expected a finite number of at least 0")
+    check_price("map", config.w)
     situation.check(model.config.latent_dim)
     proposal = first_blocks(situation.proposed(), horizon)
     folded = model.transition.folded(model.action_encoder)
@@ -54,6 +53,12 @@ def posterior_mode(
         rest = None if warm is None else warm[task]
         plans.append(solve(problem, box.clamp(_starts(mean, std, rest, generator, config)), box, config))
     return as_plan(plans)
+
+
+def check_price(planner: str, w: float) -> None:
+    """UsageError for a price that no minimum has."""
+    if not 0 <= w < float("inf"):
+        raise UsageError(f"{planner}: w {w}; expected a finite number of at least 0")
 
 
 def _starts(mean: Tensor, std: Tensor, rest: Tensor | None, generator: torch.Generator, config: MapConfig) -> Tensor:

@@ -15,7 +15,7 @@ from saltwm.planning.gradient import gradient_descent
 from saltwm.planning.icem import icem
 from saltwm.planning.map import imitation, posterior_mode
 from saltwm.planning.mppi import mppi
-from saltwm.planning.with_prior import Planner, near_goals, with_prior
+from saltwm.planning.with_prior import Planner, near_goals, sampled_mode, with_prior
 
 
 def _with_cost(search: Callable[..., Plan], make_cost: Callable[[WorldModel, Situation], Cost]) -> Planner:
@@ -46,6 +46,7 @@ PLANNERS: dict[str, Planner] = {
     "gradient": _with_cost(gradient_descent, _differentiable_cost),
     "gauss-newton": gauss_newton,
     "map": near_goals(posterior_mode),
+    "cem-map": near_goals(sampled_mode),
     "cem-prior": near_goals(with_prior(cem)),
     "icem-prior": near_goals(with_prior(icem)),
     "mppi-prior": near_goals(with_prior(mppi)),

@@ -1,17 +1,19 @@
-"""Planners that use an action prior: the sampling searches that begin with it, and what is left to it alone."""
+"""Planners that sample and use an action prior: to begin with, in the cost, or alone for goals beyond the horizon."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from saltwm.ground.config import CEMConfig, CEMPriorConfig, MapConfig, PlannerConfig, PriorPlanner
+from saltwm.ground.config import CEMConfig, CEMMapConfig, MapConfig, PlannerConfig, PriorPlanner
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.model.world_model import WorldModel
-from saltwm.planning.cem import Bounds, Plan, Proposal
+from saltwm.planning.cem import Bounds, Cost, Plan, Proposal, cem
 from saltwm.planning.costs import Situation, terminal_cost
 from saltwm.planning.looks import require_horizon
-from saltwm.planning.map import imitation
+from saltwm.planning.map import check_price, imitation
 from saltwm.planning.prior import ActionPrior, first_blocks, product
 
 Planner = Callable[..., Plan]
@@ -35,6 +37,41 @@ def with_prior(search: Callable[..., Plan]) -> Planner:
         )
 
     return plan
+
+
+def sampled_mode(
+    model: WorldModel, situation: Situation, *, horizon: int, config: CEMMapConfig | None = None, **options: Any
+) -> Plan:
+    """The mode that `map` finds through A(c), by CEM: for any model.
+
+    A search that only begins with the prior forgets it: nothing holds its elites to what the data's actor would do, and
+    they drift to where the model errs in its favour. Here the prior is part of the cost in every round. `elite_costs`
+    [N, 2] are distances to the goal alone: what the model promises of the prior's mean, and of the plan.
+    """
+    config = config or CEMMapConfig()
+    check_price("cem-map", config.w)
+    prior = first_blocks(situation.proposed(), horizon)
+    warm = situation.warm_gaussian(horizon)
+    distance = terminal_cost(model, situation)
+    found = cem(
+        posterior_cost(distance, prior, config.w / model.config.latent_dim),
+        horizon=horizon,
+        action_dim=model.action_encoder.block_dim,
+        config=CEMConfig(config.candidates, config.iterations, config.elites),
+        initial=prior if warm is None else product(prior, warm),
+        **options,
+    )
+    return replace(found, elite_costs=distance(torch.stack([prior.mean, found.actions], dim=1)))
+
+
+def posterior_cost(distance: Cost, prior: Proposal, price: float) -> Cost:
+    """The distance of a plan's end to the goal, and `price` for each squared deviation from the prior's mean."""
+
+    def cost(candidates: Tensor) -> Tensor:
+        away = (candidates - prior.mean[:, None]) / prior.std[:, None]
+        return distance(candidates) + price * away.square().sum(dim=(2, 3))
+
+    return cost
 
 
 def near_goals(planner: Planner) -> Planner:
@@ -64,7 +101,7 @@ def default_planner(model: WorldModel, prior: ActionPrior | None) -> PlannerConf
     """The best that a model and its prior allow."""
     if prior is None:
         return CEMConfig()
-    return MapConfig() if model.transition.has_matrix else CEMPriorConfig()
+    return MapConfig() if model.transition.has_matrix else CEMMapConfig()
 
 
 def fitting_prior(

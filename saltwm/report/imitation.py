@@ -13,7 +13,7 @@ from saltwm.report import tables
 from saltwm.report.findings import Findings
 from saltwm.report.table import NONE, Cell, Table, table
 
-ALONE = {"map": "gauss-newton", "cem-prior": "cem", "icem-prior": "icem", "mppi-prior": "mppi"}
+ALONE = {"map": "gauss-newton", "cem-map": "cem", "cem-prior": "cem", "icem-prior": "icem", "mppi-prior": "mppi"}
 """The planner without the prior, by the planner with it."""
 
 

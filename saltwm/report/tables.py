@@ -33,6 +33,7 @@ PLANNER_NAMES = {
     "gradient": "gradient descent",
     "map": "MAP",
     "prior": "amortised imitation",
+    "cem-map": "MAP by CEM",
     "cem-prior": "CEM and prior",
     "icem-prior": "iCEM and prior",
     "mppi-prior": "MPPI and prior",

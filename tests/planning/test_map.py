@@ -10,6 +10,7 @@ from planning_models import SMALL, generators, in_double, shaken, situation
 from saltwm.ground.config import (
     AffineConfig,
     CEMConfig,
+    CEMMapConfig,
     CEMPriorConfig,
     ICEMConfig,
     ICEMPriorConfig,
@@ -107,6 +108,7 @@ SEARCHES = [
     CEMPriorConfig(CEMConfig(40, 4, 5)),
     ICEMPriorConfig(ICEMConfig(40, 4, 5)),
     MPPIPriorConfig(MPPIConfig(40, 4)),
+    CEMMapConfig(candidates=40, iterations=4, elites=5),
 ]
 by_kind = pytest.mark.parametrize("config", SEARCHES, ids=lambda config: config.kind)
 
@@ -154,7 +156,7 @@ def test_without_a_prior_it_says_which_command_makes_one(config):
 
 def test_map_needs_a_matrix_to_go_through():
     model = shaken(dataclasses.replace(SMALL, model="lewm"))
-    with pytest.raises(UsageError, match=r"map needs a state-affine model .*cem-prior"):
+    with pytest.raises(UsageError, match=r"map needs a state-affine model .*cem-map"):
         planner_of(MapConfig())(model, proposed(situation(model, 1)), horizon=HORIZON, generators=generators(0))
 
 
@@ -188,6 +190,38 @@ def test_the_prior_product_without_knowledge_is_the_plain_search():
     torch.testing.assert_close(fused.actions, plain.actions, rtol=0, atol=1e-5)
 
 
+def test_cem_finds_the_mode_that_map_finds():
+    model = shaken(SMALL)
+    at = proposed(situation(model, 2))
+    exact = planner_of(MapConfig(starts=4, iterations=30))(model, at, horizon=HORIZON, generators=generators(0, 1))
+    thorough = CEMMapConfig(candidates=400, iterations=60, elites=40)
+    sampled = planner_of(thorough)(model, at, horizon=HORIZON, generators=generators(0, 1))
+    torch.testing.assert_close(sampled.actions, exact.actions, rtol=0, atol=0.02)
+    torch.testing.assert_close(sampled.elite_costs[:, -1], exact.elite_costs[:, -1], rtol=0.02, atol=1e-3)
+
+
+def test_without_a_price_cem_forgets_the_prior_and_with_one_it_does_not():
+    model = shaken(SMALL)
+    at = proposed(situation(model, 1))
+    free, held = (
+        planner_of(CEMMapConfig(w=w, candidates=200, iterations=30, elites=20))(
+            model, at, horizon=HORIZON, generators=generators(0)
+        )
+        for w in (0.0, 1e4)
+    )
+    away = [((found.actions - at.proposal.mean) / at.proposal.std).abs().max() for found in (free, held)]
+    assert away[0] > 1
+    assert away[1] < 0.1
+
+
+def test_a_price_that_no_minimum_has_is_refused():
+    model = shaken(SMALL)
+    at = proposed(situation(model, 1))
+    for config in (MapConfig(w=-1.0), CEMMapConfig(w=float("nan"))):
+        with pytest.raises(UsageError, match=f"{config.kind}: w .* finite number of at least 0"):
+            planner_of(config)(model, at, horizon=HORIZON, generators=generators(0))
+
+
 # --- an agent with a prior -------------------------------------------------------------------------------------------
 
 
@@ -199,7 +233,7 @@ def small_prior(latent_dim=12, block_dim=10, horizon=5):
 
 def test_an_agent_with_a_prior_plans_with_map_and_without_a_matrix_with_cem():
     assert Agent(shaken(SMALL), prior=small_prior()).planner == MapConfig()
-    assert Agent(shaken(dataclasses.replace(SMALL, model="lewm")), prior=small_prior()).planner == CEMPriorConfig()
+    assert Agent(shaken(dataclasses.replace(SMALL, model="lewm")), prior=small_prior()).planner == CEMMapConfig()
     assert Agent(shaken(SMALL)).planner == CEMConfig()
 
 

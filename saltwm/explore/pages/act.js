@@ -10,6 +10,7 @@ const PLANNERS = {
   map: "The likeliest plan: what the action prior expects and the goal together, by Gauss-Newton steps.",
   "gauss-newton": "Least squares on the model's own rollout, without a prior.",
   prior: "What the action prior expects, without a search.",
+  "cem-map": "Candidates drawn from the action prior, which stays in their cost: the posterior mode for any model.",
   "cem-prior": "Candidates, refined round by round; the first are drawn from the action prior.",
   cem: "The paper's search: candidates, refined round by round.",
   icem: "cem with smooth candidates, the best of which are kept.",
