@@ -24,7 +24,7 @@ from saltwm.processes.launch import gather_batch
 
 
 @dataclass(frozen=True)
-class Schedule:
+class _Schedule:
     """What is due after how many finished steps."""
 
     total_steps: int
@@ -56,7 +56,7 @@ class Session:
         trackers: Sequence[Tracker],
     ) -> None:
         config, options = info.run, info.run.train
-        self.schedule = Schedule(info.total_steps, options.save_every, options.validate_every, options.restarts or ())
+        self.schedule = _Schedule(info.total_steps, options.save_every, options.validate_every, options.restarts or ())
         self._lineage = info.lineage
         self._fabric, self._config, self._windows, self._out = fabric, config, windows, out
         self._model, self._regulariser, self._optimizer = model, regulariser, optimizer

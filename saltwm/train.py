@@ -56,7 +56,7 @@ class TrainResult:
     """Share of the time in which the loop waited for data."""
 
 
-class Inputs:
+class _Inputs:
     """A step's tensors. Neither tuple nor dataclass: Fabric would find them there and round them to bfloat16."""
 
     def __init__(self, frames: Tensor, action_blocks: Tensor, projections: Tensor) -> None:
@@ -87,7 +87,7 @@ class Learner(nn.Module):
         self.model.encoder.train(mode and self._encoder_learns)
         return self
 
-    def forward(self, inputs: Inputs) -> Losses:
+    def forward(self, inputs: _Inputs) -> Losses:
         """Losses of a batch, in the precision of the weights where autocast does not lower it."""
         precision = self.model.action_encoder.action_mean.dtype
         blocks, projections = inputs.action_blocks.to(precision), inputs.projections.to(precision)
@@ -185,7 +185,7 @@ def _note(loss: float, metrics: dict[str, float]) -> str:
 
 
 @dataclass(frozen=True)
-class Stepped:
+class _Stepped:
     """What one optimiser step leaves to look at."""
 
     scalars: dict[str, float]
@@ -202,7 +202,7 @@ def take_step(
     config: RunConfig,
     step: int,
     total_steps: int,
-) -> Stepped:
+) -> _Stepped:
     """One optimiser step; NonFiniteError before the weights are touched if the loss or its gradient is not finite."""
     rate = learning_rate(config, step, total_steps)
     for group in optimizer.param_groups:
@@ -212,7 +212,7 @@ def take_step(
     count = config.objective.sigreg_projections if needs_directions(config.objective) else 1
     projections = draw_projections(config.model.latent_dim, count, directions)
     tensors = (torch.from_numpy(batch.frames), torch.from_numpy(batch.actions), projections)
-    inputs = Inputs(*(tensor.to(fabric.device, non_blocking=True) for tensor in tensors))
+    inputs = _Inputs(*(tensor.to(fabric.device, non_blocking=True) for tensor in tensors))
     torch.manual_seed(derive(seed, "dropout", step, fabric.global_rank))
     learner.train()
     losses: Losses = learner(inputs)
@@ -224,7 +224,7 @@ def take_step(
     scalars = dict(zip(parts, means, strict=True)) | {"gradient_norm": float(norm)}
     require_finite(step + 1, scalars)
     optimizer.step()
-    return Stepped(scalars | {"learning_rate": rate}, losses.latents.detach())
+    return _Stepped(scalars | {"learning_rate": rate}, losses.latents.detach())
 
 
 # --- what a step is made of ------------------------------------------------------------------------------------------

@@ -25,16 +25,16 @@ def training_cost(config: RunConfig, dataset: Dataset) -> str:
     """One line: steps, hours on this machine by a measured step, and hours by the paper's rate."""
     windows = len(make_windows(config, dataset).train)
     steps = max(1, int(config.train.epochs * windows / config.train.batch_size))
-    seconds = step_seconds(config, dataset)
+    seconds = _step_seconds(config, dataset)
     rate = PAPERS_RATES[config.model.model, config.objective.objective]
     return (
         f"{config.model.model}: {steps} steps of {config.train.batch_size} windows; on {torch.get_num_threads()} "
-        f"thread(s) of this CPU about {hours(steps * seconds)} ({seconds:.0f} s a step, from one of {TIMED_WINDOWS} "
-        f"windows), on the paper's accelerator {hours(steps / rate)} ({rate} steps a second, Table 2)"
+        f"thread(s) of this CPU about {_hours(steps * seconds)} ({seconds:.0f} s a step, from one of {TIMED_WINDOWS} "
+        f"windows), on the paper's accelerator {_hours(steps / rate)} ({rate} steps a second, Table 2)"
     )
 
 
-def step_seconds(config: RunConfig, dataset: Dataset) -> float:
+def _step_seconds(config: RunConfig, dataset: Dataset) -> float:
     """Seconds of one training step on this CPU, in float32: what emulates bfloat16 takes longer still."""
     few = dataclasses.replace(config.train, batch_size=TIMED_WINDOWS, precision="32-true")
     step = TrainingStep(dataclasses.replace(config, train=few), dataset)
@@ -44,7 +44,7 @@ def step_seconds(config: RunConfig, dataset: Dataset) -> float:
     return (time.perf_counter() - started) * config.train.batch_size / TIMED_WINDOWS
 
 
-def hours(seconds: float) -> str:
+def _hours(seconds: float) -> str:
     """48 minutes, 3.4 hours, 12 days."""
     for unit, size, most in (("minutes", 60, 90 * 60), ("hours", 3600, 72 * 3600)):
         if seconds < most:

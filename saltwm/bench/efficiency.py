@@ -39,13 +39,13 @@ def efficiency(*, horizons: tuple[int, ...] = HORIZONS, rounds: int = 3, trainin
             models = {name: paper_model(name) for name in MODELS}
             forward = take_turns_by_processor(step_jobs(models["salt"], models["lewm"]), max(5, 2 * rounds))
             planning = {name: [] for name in models}  # type: dict[str, list[PlanningTime]]
-            for dim in sorted({action_dim(name) for name in ENVIRONMENTS}):
+            for dim in sorted({_action_dim(name) for name in ENVIRONMENTS}):
                 planners = {name: paper_model(name, dim // 5) for name in MODELS}
                 for horizon in horizons:
-                    for name, seconds in solve_seconds(planners, horizon, dim, rounds).items():
-                        same = [e for e in ENVIRONMENTS if action_dim(e) == dim]
+                    for name, seconds in _solve_seconds(planners, horizon, dim, rounds).items():
+                        same = [e for e in ENVIRONMENTS if _action_dim(e) == dim]
                         planning[name] += [PlanningTime(e, horizon, seconds) for e in same]
-        rates = iterations_per_second(training_rounds)
+        rates = _iterations_per_second(training_rounds)
     finally:
         torch.set_num_threads(threads)
     rows = tuple(
@@ -71,12 +71,12 @@ def efficiency(*, horizons: tuple[int, ...] = HORIZONS, rounds: int = 3, trainin
     return Efficiency(how, rows)
 
 
-def action_dim(environment: str) -> int:
+def _action_dim(environment: str) -> int:
     """Numbers in a block of five actions."""
     return 5 * int(env_class(environment).action_dim)
 
 
-def solve_seconds(models: dict[str, WorldModel], horizon: int, dim: int, rounds: int) -> dict[str, float]:
+def _solve_seconds(models: dict[str, WorldModel], horizon: int, dim: int, rounds: int) -> dict[str, float]:
     """Seconds of a whole CEM solve of one task by each model, which sees as much history as it can."""
     jobs: dict[str, Callable[[], object]] = {
         name: partial(solve, model, horizon, ITERATIONS[name], dim) for name, model in models.items()
@@ -85,7 +85,7 @@ def solve_seconds(models: dict[str, WorldModel], horizon: int, dim: int, rounds:
     return {name: timings.fastest(name) * PAPER_CEM.iterations / ITERATIONS[name] for name in models}
 
 
-def iterations_per_second(rounds: int) -> dict[tuple[str, ObjectiveName], float]:
+def _iterations_per_second(rounds: int) -> dict[tuple[str, ObjectiveName], float]:
     """Training steps per second for each model with each objective, on matched windows."""
     usual = recipe("cpu", "push-t").train
     with tempfile.TemporaryDirectory() as directory:

@@ -26,7 +26,7 @@ MOST_OVERHEAD = 1.5
 def explore_figures(environment: str = "two-room", rounds: int = 15) -> list[Figure]:
     """Slider and decision: as a page has them, in seconds, and as ratios to the bare computation."""
     model = f"{environment}-salt"
-    with asking(find_places(folders_of((environment,)))) as ask:
+    with _asking(find_places(folders_of((environment,)))) as ask:
         scene = ask("scene", {"model": model}).header
         block = scene["frameskip"] * scene["action_dim"]
         planner = scene["planners"][0]
@@ -63,7 +63,7 @@ def _measured(what: str, ask: Callable[[int], Answer], rounds: int, wanted: floa
 
 
 @contextlib.contextmanager
-def asking(places: list[Place]) -> Iterator[Callable[[str, dict[str, Any]], Answer]]:
+def _asking(places: list[Place]) -> Iterator[Callable[[str, dict[str, Any]], Answer]]:
     """A server in a thread of this process with its worker beside it, asked through its socket as a page asks."""
     import uvicorn
     from websockets.sync.client import connect

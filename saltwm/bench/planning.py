@@ -57,11 +57,11 @@ def plan_figures(horizons: Sequence[int] = HORIZONS, rounds: int = 3, iterations
     try:
         with torch.inference_mode():
             salt, lewm = paper_model("salt"), paper_model("lewm")
-            figures = [matmul_rate(), *step_figures(salt, lewm, rounds)]
+            figures = [_matmul_rate(), *_step_figures(salt, lewm, rounds)]
             for horizon in horizons:
-                figures += solve_figures(salt, lewm, horizon, rounds, iterations)
-            figures += [*decision_figures(rounds, iterations), *growth_figures(salt, rounds)]
-        return [*figures, peak_memory(max(horizons))]
+                figures += _solve_figures(salt, lewm, horizon, rounds, iterations)
+            figures += [*_decision_figures(rounds, iterations), *_growth_figures(salt, rounds)]
+        return [*figures, _peak_memory(max(horizons))]
     finally:
         torch.set_num_threads(threads)
 
@@ -84,7 +84,7 @@ def paper_model(name: str, action_dim: int = 2) -> WorldModel:
 take_turns_by_processor = partial(take_turns, clock=time.process_time)
 
 
-def matmul_rate() -> Figure:
+def _matmul_rate() -> Figure:
     """The machine's own rate of single-precision matrix products."""
     size = 1024
     a, b, out = torch.randn(3, size, size).unbind()
@@ -92,7 +92,7 @@ def matmul_rate() -> Figure:
     return Figure("matrix product 1024 x 1024 x 1024, one thread", 2 * size**3 / seconds / 1e9, "GFLOP/s")
 
 
-def step_figures(salt: WorldModel, lewm: WorldModel, rounds: int) -> list[Figure]:
+def _step_figures(salt: WorldModel, lewm: WorldModel, rounds: int) -> list[Figure]:
     """One transition for a batch of 300 latents: SALT, and LeWM with its projection head over its whole window."""
     timings = take_turns_by_processor(step_jobs(salt, lewm), rounds=max(5, 2 * rounds))
     return [
@@ -113,7 +113,7 @@ def step_jobs(salt: WorldModel, lewm: WorldModel) -> dict[str, Callable[[], obje
     }
 
 
-def solve_figures(salt: WorldModel, lewm: WorldModel, horizon: int, rounds: int, iterations: int) -> list[Figure]:
+def _solve_figures(salt: WorldModel, lewm: WorldModel, horizon: int, rounds: int, iterations: int) -> list[Figure]:
     """One task solved by each way of planning, at one horizon."""
     at = _situation(1, salt.config.latent_dim)
     some, few = min(iterations, 5), 1
@@ -163,7 +163,7 @@ FEW_CANDIDATES = CEMPriorConfig(CEMConfig(candidates=64, elites=8, iterations=6)
 """With a prior CEM needs a 23rd of the paper's candidates: docs/search.md has its success."""
 
 
-def decision_figures(rounds: int, iterations: int) -> list[Figure]:
+def _decision_figures(rounds: int, iterations: int) -> list[Figure]:
     """One decision from pictures of 64 px to actions, encoding included: the small preset's model, one task.
 
     In closed loop it is the mean over a cycle of looks, with 5, 4, 3, 2 and 1 blocks left. An action prior that learnt
@@ -203,7 +203,7 @@ def _cycle(agent: Agent) -> None:
         executed += now.shape[1] // agent.model.config.frameskip
 
 
-def growth_figures(salt: WorldModel, rounds: int) -> list[Figure]:
+def _growth_figures(salt: WorldModel, rounds: int) -> list[Figure]:
     """How Gauss-Newton's time grows with the horizon and with the tasks: 4 times as much asks 4 times the time."""
 
     def solve(horizon: int, tasks: int) -> Callable[[], object]:
@@ -300,7 +300,7 @@ def _situation(tasks: int, dim: int, window: int = 1) -> Situation:
     )
 
 
-def peak_memory(horizon: int) -> Figure:
+def _peak_memory(horizon: int) -> Figure:
     """Largest resident memory of a fresh process that plans for 50 tasks at once, Python and torch included."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         megabytes = pool.submit(_plan_in_a_fresh_process, horizon).result()

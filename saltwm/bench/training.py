@@ -50,7 +50,7 @@ class TrainingStep:
     def __init__(self, config: RunConfig, dataset: Dataset) -> None:
         self.config = config
         self.name = f"{config.preset}, {config.model.model}"
-        self._fabric = ClockedFabric(make_fabric(Devices("cpu", 1), config.train.precision))
+        self._fabric = _ClockedFabric(make_fabric(Devices("cpu", 1), config.train.precision))
         self._learner = Learner(build_model(config, dataset), config.objective)
         self._wrapped, self._optimizer = self._fabric.setup(self._learner, make_optimizer(self._learner, config))
         self._fabric.clock_forward(self._wrapped)
@@ -100,7 +100,7 @@ class TrainingStep:
         self._optimizer.step()
 
 
-class ClockedFabric:
+class _ClockedFabric:
     """Fabric that sums the processor seconds which this thread spends in forward and backward passes.
 
     On a CPU a backward pass runs in the thread that asks for it; what other threads do meanwhile, which is reading the

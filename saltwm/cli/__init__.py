@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
         say(f"saltwm {version('saltwm')}")
         return
     try:
-        verb = parse(with_own_environments(sys.argv[1:] if arguments is None else arguments))
+        verb = parse(_with_own_environments(sys.argv[1:] if arguments is None else arguments))
         with _sigterm_is_a_stop():
             perform(verb)
     except SaltError as error:
@@ -117,18 +117,18 @@ def _end(error: SaltError) -> NoReturn:
 
 def parse(arguments: list[str] | None = None) -> Any:
     """The verb that the words stand for, not yet run."""
-    words = in_todays_words(sys.argv[1:] if arguments is None else arguments)
+    words = _in_todays_words(sys.argv[1:] if arguments is None else arguments)
     if not words:
         raise UsageError("name a verb: saltwm demo shows what shipped models do, saltwm --help lists all verbs")
     if words[0].startswith("-"):
         verb: Any = Union[tuple(Annotated[job, tyro.conf.subcommand(name)] for name, job in VERBS.items())]  # noqa: UP007
         return tyro.cli(verb, prog="saltwm", description=DESCRIPTION, args=words, config=READING)
-    job, rest = addressed(words)
+    job, rest = _addressed(words)
     named = " ".join(words[: len(words) - len(rest)])
-    return tyro.cli(job, prog=f"saltwm {named}", description=description(job), args=rest, config=READING)
+    return tyro.cli(job, prog=f"saltwm {named}", description=_description(job), args=rest, config=READING)
 
 
-def addressed(words: list[str]) -> tuple[Any, list[str]]:
+def _addressed(words: list[str]) -> tuple[Any, list[str]]:
     """The job that the first words name, and the words after them; UsageError with a suggestion for a typo."""
     one_of("verb", words[0], VERBS)
     inner = INNER.get(words[0])
@@ -138,14 +138,14 @@ def addressed(words: list[str]) -> tuple[Any, list[str]]:
     return inner[words[1]], words[2:]
 
 
-def description(job: Any) -> str:
+def _description(job: Any) -> str:
     """What the help of a verb begins with: what it does, and commands to begin with."""
     lines = [f"  {command}" for command in EXAMPLES.get(job.VERB, ())]
     about = inspect.cleandoc(job.__doc__)
     return "\n".join([about, "", "For example:", *lines]) if lines else about
 
 
-def with_own_environments(words: list[str]) -> list[str]:
+def _with_own_environments(words: list[str]) -> list[str]:
     """The command without `--env module:Class` at its front; each such class is brought in first."""
     while len(words) > 1 and words[0] == "--env":
         from saltwm.envs import introduce
@@ -167,7 +167,7 @@ OLD_WORDS = {
 """Verb -> spellings of earlier versions, which still work, and today's."""
 
 
-def in_todays_words(words: list[str]) -> list[str]:
+def _in_todays_words(words: list[str]) -> list[str]:
     """The command in today's spelling."""
     words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
     for old, new in OLD_WORDS.get(words[0] if words else "", {}).items():

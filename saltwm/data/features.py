@@ -35,7 +35,7 @@ PART_FRAMES, FRAMES_AT_ONCE = 2048, 64
 
 
 @dataclass(frozen=True)
-class FeaturesRecord:
+class _FeaturesRecord:
     """What features are of."""
 
     encoder: EncoderConfig
@@ -74,15 +74,15 @@ class Pictures(Protocol):
 class Features:
     """Features of all stored frames of a dataset; read like its frames."""
 
-    def __init__(self, folder: Path, dataset: Dataset, record: FeaturesRecord) -> None:
+    def __init__(self, folder: Path, dataset: Dataset, record: _FeaturesRecord) -> None:
         self._dataset = dataset
         stored = dataset.lengths // dataset.frame_every + 1
         self._first_frame = np.concatenate([[0], np.cumsum(stored)])
         self._parts = [_opened(folder, record, part) for part in range(_parts(record))]
 
-    def read_frames_later(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> "FeaturesLater":
+    def read_frames_later(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> "_FeaturesLater":
         """Features at given steps of given episodes: [N], [N] -> [N, D], read in `.result()`."""
-        return FeaturesLater(self, self._first_frame[episodes] + steps // self._dataset.frame_every)
+        return _FeaturesLater(self, self._first_frame[episodes] + steps // self._dataset.frame_every)
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[np.float16]:
         """Features by the frame's number in the dataset: [N] -> [N, D]."""
@@ -95,7 +95,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class FeaturesLater:
+class _FeaturesLater:
     """Features that are read when they are needed; the files are mapped, so there is nothing to wait for."""
 
     features: Features
@@ -116,13 +116,13 @@ def features_for(run: RunConfig, dataset: Dataset, frozen: FrozenEncoder | None,
 def open_features(model: ModelConfig, dataset: Dataset, frozen: FrozenEncoder, *, make: bool = True) -> Features:
     """The features of a dataset; those that are missing are computed first, or refused where `make` is off."""
     frames = int((dataset.lengths // dataset.frame_every + 1).sum())
-    record = FeaturesRecord(model.encoder, dataset.sha256, frames, model.latent_dim)
-    require_room(record, frozen.features)
+    record = _FeaturesRecord(model.encoder, dataset.sha256, frames, model.latent_dim)
+    _require_room(record, frozen.features)
     durable.check_folder(frozen.features)
     if make:
         durable.make_folder(frozen.features)
         with durable.only_writer(frozen.features, "features"):
-            claim(frozen.features / RECORD, record, partial(durable.read_config, FeaturesRecord))
+            claim(frozen.features / RECORD, record, partial(durable.read_config, _FeaturesRecord))
             durable.remove_leftovers(frozen.features)
             _compute(record, dataset, frozen)
     elif not all(_part(frozen.features, part).is_dir() for part in range(_parts(record))):
@@ -130,7 +130,7 @@ def open_features(model: ModelConfig, dataset: Dataset, frozen: FrozenEncoder, *
     return Features(frozen.features, dataset, record)
 
 
-def require_room(record: FeaturesRecord, folder: Path) -> None:
+def _require_room(record: _FeaturesRecord, folder: Path) -> None:
     """UsageError if the features would take more bytes than the budget has."""
     size, allowed = 2 * record.frames * record.dim, budget_bytes()
     if size > allowed:
@@ -140,7 +140,7 @@ def require_room(record: FeaturesRecord, folder: Path) -> None:
         )
 
 
-def _compute(record: FeaturesRecord, dataset: Dataset, frozen: FrozenEncoder) -> None:
+def _compute(record: _FeaturesRecord, dataset: Dataset, frozen: FrozenEncoder) -> None:
     """Every part that is missing, in order."""
     missing = [part for part in range(_parts(record)) if not _part(frozen.features, part).is_dir()]
     if not missing:
@@ -181,7 +181,7 @@ def _save(file: Path, values: NDArray[np.float16]) -> None:
         np.save(opened, values, allow_pickle=False)
 
 
-def _parts(record: FeaturesRecord) -> int:
+def _parts(record: _FeaturesRecord) -> int:
     return math.ceil(record.frames / PART_FRAMES)
 
 
@@ -189,7 +189,7 @@ def _part(folder: Path, part: int) -> Path:
     return folder / f"part-{part:05d}"
 
 
-def _opened(folder: Path, record: FeaturesRecord, part: int) -> NDArray[np.float16]:
+def _opened(folder: Path, record: _FeaturesRecord, part: int) -> NDArray[np.float16]:
     """The mapped features of a part, after checking its hash; DamagedError unless they are what the record says."""
     path = _part(folder, part)
     try:

@@ -28,7 +28,7 @@ Verify = Literal["full", "sizes"]
 class Dataset:
     """Episodes of one world. Made by `Dataset.open`; docs/data.md describes the files."""
 
-    def __init__(self, path: Path, attributes: "Attributes", lengths: NDArray[np.int64]) -> None:
+    def __init__(self, path: Path, attributes: "_Attributes", lengths: NDArray[np.int64]) -> None:
         recipe = attributes.recipe
         self.path = path
         self.recipe = recipe
@@ -157,7 +157,7 @@ class Dataset:
         """Frames at given steps of given episodes: [N], [N] -> [N, H, W, 3]."""
         return self.read_frames_later(episodes, steps).result()
 
-    def read_frames_later(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> "FramesLater":
+    def read_frames_later(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> "_FramesLater":
         """The same, begun now and waited for in `.result()`."""
         episodes, steps = np.asarray(episodes), np.asarray(steps)
         count = check("episodes", episodes, "N", dtype="int")["N"]
@@ -175,7 +175,7 @@ class Dataset:
             for places in np.split(order, borders)
             for part in part_of[places[:1]].tolist()
         ]
-        return FramesLater(frames, requests, self._explain_damage)
+        return _FramesLater(frames, requests, self._explain_damage)
 
     def _part_of(self, episodes: NDArray[np.int64]) -> NDArray[np.intp]:
         """The part of each episode: [N] -> [N]."""
@@ -236,7 +236,7 @@ class Dataset:
             raise UsageError(f"{self.path}: no episode {episode}; it has episodes 0 to {len(self) - 1}")
 
 
-class FramesLater:
+class _FramesLater:
     """Frames being read; `.result()` waits for them."""
 
     def __init__(
@@ -288,7 +288,7 @@ class OldRoot:
 
 
 @dataclass(frozen=True)
-class Attributes:
+class _Attributes:
     """The root group's attributes."""
 
     format: str
@@ -302,11 +302,11 @@ class Attributes:
     lineage: list[OldRoot] | None = field(default=None, metadata=IF_SET)
     """One for each time it grew, oldest first."""
 
-    def before(self, stage: int) -> "Attributes":
+    def before(self, stage: int) -> "_Attributes":
         """The attributes that the dataset had before it grew for the time number `stage`, from 0 on."""
         assert self.lineage is not None, "it grew"
         recipe, old = self.recipe.before(stage), self.lineage[stage]
-        return Attributes(
+        return _Attributes(
             self.format,
             self.format_version,
             recipe,
@@ -324,7 +324,7 @@ def hash_of(attributes: dict[str, Any]) -> str:
     return durable.sha256_json({key: value for key, value in attributes.items() if key != "sha256"})
 
 
-def read_root(path: Path) -> Attributes:
+def read_root(path: Path) -> _Attributes:
     """The attributes, if the dataset is complete and the root file is byte for byte as it was written."""
     file = path / layout.ROOT_FILE
     if not path.is_dir():
@@ -334,7 +334,7 @@ def read_root(path: Path) -> Attributes:
     root = durable.read_json(file)
     if not isinstance(root, dict) or set(root) != {"zarr_format", "node_type", "attributes"}:
         raise DamagedError(f"{file}: not the root of a dataset")
-    attributes = from_plain(Attributes, root["attributes"], str(file))
+    attributes = from_plain(_Attributes, root["attributes"], str(file))
     if (attributes.format, attributes.format_version) != (layout.FORMAT, layout.FORMAT_VERSION):
         found = f"{attributes.format} version {attributes.format_version}"
         raise DamagedError(f"{file}: expected {layout.FORMAT} version {layout.FORMAT_VERSION}, found {found}")
@@ -346,7 +346,7 @@ def read_root(path: Path) -> Attributes:
     return attributes
 
 
-def _check_recipe(path: Path, attributes: Attributes) -> None:
+def _check_recipe(path: Path, attributes: _Attributes) -> None:
     recipe, file = attributes.recipe, path / layout.RECIPE_FILE
     positive = (recipe.episodes, recipe.episodes_per_part, recipe.frame_every, recipe.state_dim)
     least = min(*positive, recipe.world.image_size, recipe.world.action_dim)
@@ -368,7 +368,7 @@ def _is_of(recipe: Recipe, begun: Recipe) -> bool:
     return begun.episodes > recipe.episodes and begun.before(len(begun.stages) - 1) == recipe
 
 
-def _check_lineage(file: Path, attributes: Attributes) -> None:
+def _check_lineage(file: Path, attributes: _Attributes) -> None:
     """Every hash of the lineage is that of the dataset as it was: it can be computed from the root of today."""
     for stage in range(len(attributes.lineage or ())):
         was = attributes.before(stage)
@@ -376,7 +376,7 @@ def _check_lineage(file: Path, attributes: Attributes) -> None:
             raise DamagedError(f"{file}: lineage: {was.sha256[:12]} is not the hash of its first episodes")
 
 
-def _check_sizes(where: Path, attributes: Attributes) -> None:
+def _check_sizes(where: Path, attributes: _Attributes) -> None:
     """DamagedError for a dataset whose tables or frames would not fit into the budget."""
     recipe = attributes.recipe
     steps = sum(part.steps for part in attributes.parts)
@@ -426,7 +426,7 @@ def _check_part(directory: Path, entry: _Part, *, hashes: bool) -> None:
     durable.verify_directory(directory, hashes=hashes)
 
 
-def _read_lengths(path: Path, attributes: Attributes) -> NDArray[np.int64]:
+def _read_lengths(path: Path, attributes: _Attributes) -> NDArray[np.int64]:
     recipe, lengths = attributes.recipe, []
     for part, entry in enumerate(attributes.parts):
         directory = part_path(path, part)

@@ -103,7 +103,7 @@ def finish(path: Path, recipe: Recipe) -> None:
         "recipe": to_plain(recipe),
         "action_mean": every_action.mean(axis=0).tolist(),
         "action_std": every_action.std(axis=0).tolist(),
-        "versions": package_versions(),
+        "versions": _package_versions(),
         "parts": parts,
     }
     if old:
@@ -113,7 +113,7 @@ def finish(path: Path, recipe: Recipe) -> None:
     durable.write_json(path / layout.ROOT_FILE, layout.group_metadata(attributes))
 
 
-def package_versions() -> dict[str, str]:
+def _package_versions() -> dict[str, str]:
     """Versions of the packages that make or store episodes, where installed."""
     found = {}
     for name in _PACKAGES:

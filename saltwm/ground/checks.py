@@ -28,12 +28,12 @@ def check(name: str, array: Any, pattern: str, *, dtype: str | None = None, **si
         fits = fits and expected == size
     if not fits:
         raise ShapeError(f"{name}: expected shape [{_spell(letters, sizes)}], found {list(found)}")
-    if dtype is not None and not short_dtype(array).startswith(dtype):
-        raise ShapeError(f"{name}: expected {dtype} values, found {short_dtype(array)}")
+    if dtype is not None and not _short_dtype(array).startswith(dtype):
+        raise ShapeError(f"{name}: expected {dtype} values, found {_short_dtype(array)}")
     return bound
 
 
-def short_dtype(array: Any) -> str:
+def _short_dtype(array: Any) -> str:
     """'float32' for both numpy.float32 and torch.float32."""
     return str(array.dtype).removeprefix("torch.")
 

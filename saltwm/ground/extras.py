@@ -28,15 +28,15 @@ def needs(extra: str, what: str) -> Iterator[None]:
         missing = [module for module in EXTRAS[extra] if module in (error.name or "").split(".")]
         if not missing:
             raise  # a package of ours, or of theirs, that should be there: the traceback helps
-        raise UsageError(advice(extra, what, missing[0])) from error
+        raise UsageError(_advice(extra, what, missing[0])) from error
 
 
 def require(extra: str, what: str, module: str) -> None:
     """UsageError unless `module` of `extra` is installed; looks without importing it."""
     if importlib.util.find_spec(module) is None:
-        raise UsageError(advice(extra, what, module))
+        raise UsageError(_advice(extra, what, module))
 
 
-def advice(extra: str, what: str, module: str) -> str:
+def _advice(extra: str, what: str, module: str) -> str:
     """What is missing, and the command that gets it."""
     return f"{what} needs {module}, which is not installed; get it with: pip install 'saltwm[{extra}]'"

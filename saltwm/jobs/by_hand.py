@@ -34,14 +34,14 @@ def task_by_hand(job: Play) -> TaskSet | None:
     at_least("horizon", job.horizon, 1)
     at_least("seed", job.seed, 0)
     info = checkpoint.read_info(checkpoint.find_checkpoint(Path(job.run)))
-    protocol = protocol_by_hand(
+    protocol = _protocol_by_hand(
         job.horizon or CLEAN_PROTOCOL.horizon_blocks, info.run.model.frameskip, not job.unbounded
     )
     seed = DEFAULT_SEED if job.seed is None else job.seed
     return _set_of_one(info.world, protocol, seed, _state("--start", job.start), _state("--goal", job.goal))
 
 
-def protocol_by_hand(horizon_blocks: int, frameskip: int, bounded: bool = True) -> ProtocolConfig:
+def _protocol_by_hand(horizon_blocks: int, frameskip: int, bounded: bool = True) -> ProtocolConfig:
     """How a start and a goal that a person set are tried: `clean`, due at the horizon, with a budget to err in."""
     return dataclasses.replace(
         CLEAN_PROTOCOL,

@@ -38,7 +38,7 @@ def chunk_writer() -> Work:
 
     Each round of plans is a part of the chunk.
     """
-    prepared = functools.lru_cache(maxsize=1)(prepare)
+    prepared = functools.lru_cache(maxsize=1)(_prepare)
 
     def work(item: tuple[Acting, int, Path], report: Report) -> None:
         job, start, file = item
@@ -77,13 +77,13 @@ def prepare_sent(order: dict[str, Any], folder: Path) -> Callable[[int], list[di
 
     job = from_plain(Evaluate, order, "the job")
     run = str(folder / "checkpoint") if (folder / "checkpoint").exists() else job.run
-    tasks, run_chunk = prepare(replace(job, task_set=folder / "tasks.json", run=run))
+    tasks, run_chunk = _prepare(replace(job, task_set=folder / "tasks.json", run=run))
     return lambda start: _plain(run_chunk(tasks=chunk_of(tasks, start)))
 
 
-def prepare(job: Acting) -> tuple[TaskSet, Callable[..., list[Outcome]]]:
+def _prepare(job: Acting) -> tuple[TaskSet, Callable[..., list[Outcome]]]:
     """Read all that the job needs: its tasks, and `run_tasks` that waits only for some of them."""
-    tasks = read_own_tasks(job)
+    tasks = _read_own_tasks(job)
     env, look = surroundings(job, tasks)
     policy, frameskip = _make_policy(job, tasks, env)
     return tasks, functools.partial(run_tasks, env, tasks.protocol, policy=policy, frameskip=frameskip, look=look)
@@ -105,7 +105,7 @@ def run_one(settled: Settled, task: int) -> Outcome:
         return run_tasks(env, tasks.protocol, [tasks.tasks[task]], policy, frameskip, look)[0]
 
 
-def read_own_tasks(job: Acting) -> TaskSet:
+def _read_own_tasks(job: Acting) -> TaskSet:
     """The job's tasks; MismatchError if others have taken their place since it was planned."""
     assert job.task_set is not None
     tasks = read_tasks(job.task_set)

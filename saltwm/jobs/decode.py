@@ -61,7 +61,7 @@ def decode_run(job: Decode, dataset: Dataset) -> Decoded:
     fit_episodes, test_episodes = fit_and_test_episodes(dataset)
     stretches = held_out_stretches(dataset, test_episodes, model.config.frameskip, job.episodes, job.seed)
     fit_frames = dataset.read_frames(*choose_frames(dataset, fit_episodes, job.frames, job.seed))
-    drawn = fit_and_draw(model, stretches, fit_frames, decoder=decoder, steps=steps, seed=job.seed)
+    drawn = _fit_and_draw(model, stretches, fit_frames, decoder=decoder, steps=steps, seed=job.seed)
     times = [model.config.frameskip * block for block in range(BLOCKS + 1)]
     image = draw_rollouts(stretches, drawn.true, drawn.predicted, times, job.episodes)
     durable.make_folder(job.folder)
@@ -80,7 +80,7 @@ def decode_run(job: Decode, dataset: Dataset) -> Decoded:
         stretches=len(stretches.frames),
         context=CONTEXT,
         times=tuple(times),
-        **pixel_errors(stretches, drawn, fit_frames),
+        **_pixel_errors(stretches, drawn, fit_frames),
         picture_sha256=durable.sha256(picture),
     )
     write_config(job.folder / job.RECORD, record)
@@ -88,7 +88,7 @@ def decode_run(job: Decode, dataset: Dataset) -> Decoded:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class _Drawn:
     """Held-out stretches as a decoder draws them."""
 
     true: Frames
@@ -97,17 +97,17 @@ class Drawn:
     """[N, PREDICTIONS, H, W, 3], decoded predictions of those after the context."""
 
 
-def fit_and_draw(
+def _fit_and_draw(
     model: WorldModel, stretches: Stretches, fit_frames: Frames, *, decoder: str, steps: int, seed: int
-) -> Drawn:
+) -> _Drawn:
     """Fit a decoder to the model's latents of `fit_frames` [F, H, W, 3], and draw the stretches with it."""
     fit_latents = encode_pictures(model, fit_frames)
     fitted = fit_decoder(DECODERS[decoder], model.encoder, fit_latents, fit_frames, steps=steps, seed=seed)
     latents, predicted = predict(model, stretches)
-    return Drawn(fitted.draw(latents), fitted.draw(predicted))
+    return _Drawn(fitted.draw(latents), fitted.draw(predicted))
 
 
-def pixel_errors(stretches: Stretches, drawn: Drawn, fit_frames: Frames) -> dict[str, tuple[float, ...]]:
+def _pixel_errors(stretches: Stretches, drawn: _Drawn, fit_frames: Frames) -> dict[str, tuple[float, ...]]:
     """The errors of a Decoding by frame, under their names there."""
     mean_picture = np.broadcast_to(fit_frames.mean(axis=0), stretches.frames.shape)
     return {

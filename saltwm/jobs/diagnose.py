@@ -65,14 +65,14 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
     warn_if_seen(info, dataset, path)
     model = checkpoint.load(path, world=dataset.world)
     trajectories = job.trajectories or (40 if model.transition.has_matrix else 16)  # App. C.3
-    lengths, horizon = measurable(dataset, model.config.frameskip, job.windows, job.batches, job.horizon)
+    lengths, horizon = _measurable(dataset, model.config.frameskip, job.windows, job.batches, job.horizon)
     parts = [encode_stretches(model, dataset, length, trajectories, job.seed, i) for i, length in enumerate(lengths)]
     stretches = [(z[:, : CONTEXT + horizon], c[:, : CONTEXT - 1 + horizon]) for z, c in parts]
     is_wide = model.transition.dim > WIDEST
-    how, measured = measure_errors if is_wide else measure, []
+    how, measured = _measure_errors if is_wide else measure, []
     with progress(f"measure {job.folder.name}", len(stretches)) as advance:  # minutes where Jacobians are not known
         for z, c in stretches:
-            measured.append(how(model.transition, *from_start(model.window, z, c)))
+            measured.append(how(model.transition, *_from_start(model.window, z, c)))
             advance()
     z = torch.cat([z for z, _ in stretches])
     identity: dict[str, Any] = {
@@ -90,11 +90,11 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
         seed=job.seed,
         windows=lengths,
         variant=variant_of(info),
-        **summarise(measured, z),
-        **({} if is_wide else residual_bound(model, *stretches[0], measured[0], spread(z))),
-        one_frame=None if model.window == 1 or is_wide else one_frame_start(model, few, spread(z)),
+        **_summarise(measured, z),
+        **({} if is_wide else _residual_bound(model, *stretches[0], measured[0], _spread(z))),
+        one_frame=None if model.window == 1 or is_wide else _one_frame_start(model, few, _spread(z)),
     )
-    at = states_and_actions(model.window, *few[0], *few[-1])
+    at = _states_and_actions(model.window, *few[0], *few[-1])
     probes = _probes(identity, model, dataset, job.frames, None if is_wide else state_dependence(model.transition, *at))
     training = _training(identity, info, model, str(dataset.path), training_seconds(job.run))
     found = Diagnosed(job.folder, diagnosis, probes, training)
@@ -135,7 +135,7 @@ def _training(
     )
 
 
-def measurable(
+def _measurable(
     dataset: Dataset, skip: int, windows: tuple[int, ...], batches: int, horizon: int
 ) -> tuple[tuple[int, ...], int]:
     """The stretch length of each measurement and the steps measured, as far as held-out episodes are long enough.
@@ -192,7 +192,7 @@ def encode_stretches(
     return model.encode(torch.from_numpy(stretches.frames)), model.condition(torch.from_numpy(stretches.blocks))
 
 
-def from_start(window: int, z: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _from_start(window: int, z: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The stretch as a rollout from the last `window` context frames wants it; every model predicts the same frames."""
     return z[:, CONTEXT - window :], c[:, CONTEXT - window :]
 
@@ -232,15 +232,15 @@ def read_stretches(
     return Stretches(episodes, starts, frames.reshape(count, blocks + 1, *frames.shape[1:]), actions)
 
 
-def spread(latents: torch.Tensor) -> float:
+def _spread(latents: torch.Tensor) -> float:
     """Mean distance of latents [N, T, D] from their mean: the unit of all errors."""
     flat = latents.double().flatten(0, 1)
     return float((flat - flat.mean(dim=0)).norm(dim=1).mean())
 
 
-def summarise(measured: list[Propagation], latents: torch.Tensor) -> dict[str, Any]:
+def _summarise(measured: list[Propagation], latents: torch.Tensor) -> dict[str, Any]:
     """The numbers of a Diagnosis that come from measurements; errors are relative to the latents' spread."""
-    unit = spread(latents)
+    unit = _spread(latents)
     epsilon = torch.cat([m.epsilon for m in measured])
     delta = torch.cat([m.delta for m in measured])
     errors = torch.stack([m.delta.norm(dim=-1).mean(dim=0) for m in measured]) / unit
@@ -272,7 +272,7 @@ def _of_jacobians(measured: list[Propagation], unit: float) -> dict[str, Any]:
     }
 
 
-def measure_errors(transition: Transition, latents: torch.Tensor, conditions: torch.Tensor) -> Propagation:
+def _measure_errors(transition: Transition, latents: torch.Tensor, conditions: torch.Tensor) -> Propagation:
     """One-step and rollout errors of latents that are too wide for Jacobians, in the model's own precision."""
     known = transition.window
     with torch.no_grad():
@@ -282,11 +282,11 @@ def measure_errors(transition: Transition, latents: torch.Tensor, conditions: to
     return Propagation(epsilon.double(), delta.double(), none, none, none, none, none, none, none)
 
 
-def residual_bound(
+def _residual_bound(
     model: WorldModel, z: torch.Tensor, c: torch.Tensor, found: Propagation, unit: float
 ) -> dict[str, Any]:
     """Proposition 1's bound beside the residuals of one measurement; L costs three more Jacobians a step."""
-    constants = lipschitz(model.transition, *from_start(model.window, z, c), found)
+    constants = lipschitz(model.transition, *_from_start(model.window, z, c), found)
     largest = float(constants.max()) if constants.numel() else 0.0
     errors = history_errors(found, model.window).flatten(2).norm(dim=-1)
     bound = largest / 2 * errors.square()  # |r_t| <= L / 2 |e_{t-1}|^2, Proposition 1
@@ -298,11 +298,11 @@ def residual_bound(
     }
 
 
-def one_frame_start(
+def _one_frame_start(
     model: WorldModel, stretches: list[tuple[torch.Tensor, torch.Tensor]], unit: float
 ) -> OneFrameStart:
     """The control: rollouts over the same frames that know the last context frame only."""
-    measured = [measure(model.transition, *from_start(1, z, c), start=1) for z, c in stretches]
+    measured = [measure(model.transition, *_from_start(1, z, c), start=1) for z, c in stretches]
     delta = torch.cat([m.delta for m in measured]).norm(dim=-1)
     return OneFrameStart(
         trajectories=len(delta),
@@ -313,7 +313,7 @@ def one_frame_start(
     )
 
 
-def states_and_actions(
+def _states_and_actions(
     window: int, z: torch.Tensor, c: torch.Tensor, more_z: torch.Tensor, more_c: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """States with their histories [M, W, D] and the action sequences [12, W, C] that each of them is met with.

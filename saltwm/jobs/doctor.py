@@ -63,13 +63,13 @@ class Doctor(Job):
 
     def do(self) -> list[Finding]:
         """The findings."""
-        return examine()
+        return _examine()
 
 
-def examine() -> list[Finding]:
+def _examine() -> list[Finding]:
     """All findings, in the order in which a person would ask."""
     packages = [*map(_package, PACKAGES), *map(_optional, OPTIONAL)]
-    findings = [_python(), *packages, *_devices(), _disk(), *map(renderer, BACKENDS), _shelf()]
+    findings = [_python(), *packages, *_devices(), _disk(), *map(_renderer, BACKENDS), _shelf()]
     return [*findings, verdict(findings)]
 
 
@@ -140,10 +140,10 @@ def _disk() -> Finding:
 @cache
 def has_renderer() -> bool:
     """Whether MuJoCo can draw here."""
-    return any(not renderer(backend).remedy for backend in BACKENDS)
+    return any(not _renderer(backend).remedy for backend in BACKENDS)
 
 
-def renderer(backend: str) -> Finding:
+def _renderer(backend: str) -> Finding:
     """Try it in a child process: a broken renderer may take its process with it."""
     remedy = "apt-get install libegl1 libosmesa6 libgl1 (only the MuJoCo environments need it)"
     if importlib.util.find_spec("mujoco") is None:

@@ -255,7 +255,7 @@ def settle(job: Acting, results: Path, tasks: TaskSet | None = None) -> Settled:
 
     require_possible(job)
     source = tasks or open_source(job)
-    protocol = protocol_of(job, source)
+    protocol = _protocol_of(job, source)
     who = _who(job, protocol, source)
     tasks = source if isinstance(source, TaskSet) else _choose_tasks(job, protocol, source)
     horizon = job.horizon or min(protocol.horizon_blocks, who.longest_plan or protocol.horizon_blocks)
@@ -313,7 +313,7 @@ def open_source(job: Acting) -> "Dataset | TaskSet":
     return Dataset.open(job.data, verify="sizes")
 
 
-def protocol_of(job: Acting, source: "Dataset | TaskSet") -> ProtocolConfig:
+def _protocol_of(job: Acting, source: "Dataset | TaskSet") -> ProtocolConfig:
     """The protocol asked for, or that of a frozen set: its tasks are what they are, and no option may say otherwise."""
     if not isinstance(source, TaskSet):
         hold = 1 if job.hold is None else job.hold

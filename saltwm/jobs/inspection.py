@@ -85,7 +85,7 @@ def info(dataset: Dataset) -> DatasetInfo:
 
 
 @dataclass(frozen=True)
-class FieldStats:
+class _FieldStats:
     """How one part of the state moves."""
 
     name: str
@@ -116,7 +116,7 @@ class DatasetStats:
     action_max: tuple[float, ...]
     action_at_bound_share: float
     """Share of the action values at or beyond a bound: the environment's, or for recordings their own extremes."""
-    fields: tuple[FieldStats, ...]
+    fields: tuple[_FieldStats, ...]
 
 
 @dataclass(frozen=True)
@@ -201,11 +201,11 @@ def _change(field: StateField, difference: NDArray[np.float64]) -> NDArray[np.fl
     return np.asarray(np.linalg.norm(moved, axis=1))
 
 
-def _field_stats(field: StateField, sample: _Sample) -> FieldStats:
+def _field_stats(field: StateField, sample: _Sample) -> _FieldStats:
     place = slice(field.start, field.stop)
     spread = sample.states[:, place].std()
     changed = _change(field, sample.steps) > STILL * spread
-    return FieldStats(
+    return _FieldStats(
         name=field.name,
         unit=field.unit,
         motion=_quantiles(_change(field, sample.goals - sample.starts)),

@@ -25,7 +25,7 @@ MOST_FRAMES = 80
 
 
 @dataclass(frozen=True)
-class Replay:
+class _Replay:
     """An episode seen again: a picture per state, the goal's picture, and the distances in success radii."""
 
     frames: list[Frame]
@@ -43,8 +43,8 @@ def film(tasks: TaskSet, outcomes: list[Outcome], directory: Path) -> list[Path]
         for outcome in outcomes:
             path = directory / picture_name(outcome.record)
             seen = replay(env, tasks.tasks[outcome.record.task], outcome)
-            write_film(path.with_suffix(".gif"), [beside(frame, seen.goal) for frame in thinned(seen.frames)])
-            write_strip(path.with_suffix(".png"), seen)
+            write_film(path.with_suffix(".gif"), [_beside(frame, seen.goal) for frame in thinned(seen.frames)])
+            _write_strip(path.with_suffix(".png"), seen)
             paths += [path.with_suffix(".gif"), path.with_suffix(".png")]
     return paths
 
@@ -59,13 +59,13 @@ def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str, title: st
     with contextlib.closing(_env_of(tasks)) as env:
         seen = replay(env, tasks.tasks[record.task], outcome)
     frames = [
-        captioned(beside(frame, seen.goal), caption(record, step, distance, tasks.protocol.budget_steps))
+        _captioned(_beside(frame, seen.goal), caption(record, step, distance, tasks.protocol.budget_steps))
         for step, (frame, distance) in enumerate(zip(seen.frames, seen.distances, strict=True))
     ]
     name = "-".join([*([title] if title else []), picture_name(record)])
     moving, strip = directory / f"{name}.{kind}", directory / f"{name}.png"
     write_film(moving, frames)
-    write_strip(strip, seen)
+    _write_strip(strip, seen)
     return [moving, strip]
 
 
@@ -78,7 +78,7 @@ def picture_name(record: EpisodeRecord) -> str:
     return f"task-{record.task:03d}-{record.reason}"
 
 
-def replay(env: PlanningEnv, task: Task, outcome: Outcome) -> Replay:
+def replay(env: PlanningEnv, task: Task, outcome: Outcome) -> _Replay:
     """Recorded actions from a restored state repeat the episode."""
     goal_state = np.array(task.goal)
     env.restore(goal_state)
@@ -94,13 +94,13 @@ def replay(env: PlanningEnv, task: Task, outcome: Outcome) -> Replay:
     for action in outcome.actions:
         env.step(action)
         look()
-    return Replay(frames, goal, distances)
+    return _Replay(frames, goal, distances)
 
 
 # --- drawing --------------------------------------------------------------------------------------------------------
 
 
-def beside(*frames: Frame) -> Frame:
+def _beside(*frames: Frame) -> Frame:
     """Pictures side by side with grey gaps; the last one, the goal, is set apart by a wider one."""
     gap = np.full((frames[0].shape[0], GAP, 3), GREY, np.uint8)
     apart = np.concatenate([gap] * 4, axis=1)
@@ -124,7 +124,7 @@ def caption(record: EpisodeRecord, step: int, distance: float, budget: int) -> t
     return now, f"plan {number}: cost {plan.elite_costs[0]:.3g} before search, {plan.elite_costs[-1]:.3g} promised"
 
 
-def captioned(frame: Frame, lines: tuple[str, str]) -> Frame:
+def _captioned(frame: Frame, lines: tuple[str, str]) -> Frame:
     """A frame with a white band of text below it."""
     band = np.full((BAND_HEIGHT, frame.shape[1], 3), 255, np.uint8)
     image = Image.fromarray(np.concatenate([frame, band]))
@@ -137,8 +137,8 @@ def captioned(frame: Frame, lines: tuple[str, str]) -> Frame:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def write_strip(path: Path, seen: Replay) -> None:
+def _write_strip(path: Path, seen: _Replay) -> None:
     """Six moments from the start to the end of an episode, and the goal, as a PNG."""
     chosen = np.linspace(0, len(seen.frames) - 1, STRIP_FRAMES).round().astype(int)
-    strip = beside(*[seen.frames[index] for index in chosen], seen.goal)
+    strip = _beside(*[seen.frames[index] for index in chosen], seen.goal)
     durable.write_file(path, partial(Image.fromarray(strip).save, format="PNG"))

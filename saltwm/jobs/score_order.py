@@ -19,7 +19,7 @@ MEASURES = ("rank", "error_against_stillness", "prior_nll")
 
 
 @dataclass(frozen=True)
-class Scored:
+class _Scored:
     """One model."""
 
     model: str
@@ -30,7 +30,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Order:
+class _Order:
     """How well one figure of the score orders models; a good score is a small one, so the sign is turned."""
 
     measure: str
@@ -45,8 +45,8 @@ class Order:
 class Ordered:
     """All models, and the verdict on each figure."""
 
-    models: tuple[Scored, ...]
-    orders: tuple[Order, ...]
+    models: tuple[_Scored, ...]
+    orders: tuple[_Order, ...]
 
 
 def require_success(items: Sequence[Item], cells: Sequence[Cell], results: Path) -> list[tuple[Item, Rate]]:
@@ -64,11 +64,11 @@ def require_success(items: Sequence[Item], cells: Sequence[Cell], results: Path)
 
 def ordered(scores: Mapping[str, tuple[OfflineScore, Rate]]) -> Ordered:
     """The verdict on scores that stand beside success; models are called ENVIRONMENT-KIND."""
-    models = tuple(Scored(name, name.rpartition("-")[0], score, rate) for name, (score, rate) in scores.items())
+    models = tuple(_Scored(name, name.rpartition("-")[0], score, rate) for name, (score, rate) in scores.items())
     return Ordered(models, tuple(_order(models, measure) for measure in MEASURES))
 
 
-def _order(models: Sequence[Scored], measure: str) -> Order:
+def _order(models: Sequence[_Scored], measure: str) -> _Order:
     models = [model for model in models if getattr(model.score, measure) is not None]
     goodness = np.array([-getattr(model.score, measure) for model in models])
     success = np.array([model.success.successes / model.success.n for model in models])
@@ -79,4 +79,4 @@ def _order(models: Sequence[Scored], measure: str) -> Order:
     ]
     agreeing = sum(bool(by_score * by_success > 0) for by_score, by_success in pairs)
     correlation = rank_correlation(goodness, success) if len(models) > 1 else None
-    return Order(measure, correlation, agreeing, len(pairs))
+    return _Order(measure, correlation, agreeing, len(pairs))

@@ -90,7 +90,7 @@ def ship(
         source_sha256=checkpoint.identity(source.checkpoint),
         total_steps=source.info.total_steps,
         training_seconds=training_seconds(source.run),
-        machine=machine(),
+        machine=_machine(),
         data=_training_data(source.info, data),
     )
     files = {name: durable.read_bytes(source.run / name) for name in journal.FILES if (source.run / name).exists()}
@@ -135,7 +135,7 @@ def read_shipment(path: Path) -> Shipment:
     return shipment
 
 
-def machine() -> str:
+def _machine() -> str:
     """Cores and processor of this machine."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []

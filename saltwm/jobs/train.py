@@ -1,5 +1,5 @@
 """Train: a preset with a few of its values changed, on a dataset; and looking at a run."""
-# ruff: noqa: RUF009 (`setting` makes a field, as dataclasses.field does)
+# ruff: noqa: RUF009 (`_setting` makes a field, as dataclasses.field does)
 
 import dataclasses
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ PATCHES: dict[PresetWord, int] = {"full-size": 14, "cpu": 4, "quick": 4}
 """Along a side: DINO-WM's 196 pixels, or 56, nearest to the small presets' 64."""
 
 
-def setting(place: str) -> Any:
+def _setting(place: str) -> Any:
     """An option that changes one value of the preset: `train.steps` is the steps of its TrainConfig."""
     return dataclasses.field(default=None, metadata={"setting": place})
 
@@ -55,31 +55,31 @@ class Train(Job):
     objective: Maybe[str] = None
     """salt, lewm, pldm, sub-jepa, sd-jepa, smwm, delta-jepa, or a module:name of your own; rollout and one-step are
     salt's and lewm's. Default: the model's."""
-    prediction: Maybe[ObjectiveName] = setting("objective.objective")
+    prediction: Maybe[ObjectiveName] = _setting("objective.objective")
     """Prediction loss of an objective that leaves it open; default: rollout for salt, one-step for lewm."""
     weights: Some[str] = ()
     """Weights of the objective's terms that are not the published ones: inverse=5 ..."""
-    steps: Maybe[int] = setting("train.steps")
+    steps: Maybe[int] = _setting("train.steps")
     """Optimiser steps instead of the preset's."""
-    epochs: Maybe[float] = setting("train.epochs")
+    epochs: Maybe[float] = _setting("train.epochs")
     """Passes over the data instead of the preset's."""
-    batch_size: Maybe[int] = setting("train.batch_size")
+    batch_size: Maybe[int] = _setting("train.batch_size")
     """Windows per step, over all devices together."""
-    learning_rate: Maybe[float] = setting("train.learning_rate")
+    learning_rate: Maybe[float] = _setting("train.learning_rate")
     """Largest learning rate."""
-    lambda_: Annotated[Maybe[float], tyro.conf.arg(name="lambda")] = setting("objective.sigreg_weight")
+    lambda_: Annotated[Maybe[float], tyro.conf.arg(name="lambda")] = _setting("objective.sigreg_weight")
     """SIGReg weight."""
-    projections: Maybe[int] = setting("objective.sigreg_projections")
+    projections: Maybe[int] = _setting("objective.sigreg_projections")
     """SIGReg's random directions per step."""
-    starts: Maybe[int] = setting("objective.starts")
+    starts: Maybe[int] = _setting("objective.starts")
     """Rollouts per window, from its first frame and the next ones; every frame is encoded once."""
-    rollout_steps: Maybe[int] = setting("objective.rollout_steps")
+    rollout_steps: Maybe[int] = _setting("objective.rollout_steps")
     """K, supervised predictions per rollout."""
-    channels: MaybeSome[int] = setting("model.encoder.channels")
+    channels: MaybeSome[int] = _setting("model.encoder.channels")
     """Output channels of the encoder's strided convolutions."""
-    latent_dim: Maybe[int] = setting("model.latent_dim")
+    latent_dim: Maybe[int] = _setting("model.latent_dim")
     """d, the size of the latent."""
-    modes: Maybe[int] = setting("model.affine.modes")
+    modes: Maybe[int] = _setting("model.affine.modes")
     """R, modulation matrices; 0 is the ablation of App. F.1."""
     dino: Memo[Maybe[Path]] = None
     """dino-wm: folder of a DINOv2 as transformers saves it: config.json and model.safetensors."""
@@ -91,19 +91,19 @@ class Train(Job):
     """Leave A0 unconstrained: the ablation of App. C.4."""
     memory: bool = False
     """SALT affine in the last two latents and the action between them, which show motion; needs --starts 2 or more."""
-    seed: Maybe[int] = setting("train.seed")
+    seed: Maybe[int] = _setting("train.seed")
     """Seed of weights, batches and projections."""
-    split: Maybe[Literal["episode", "window"]] = setting("train.split")
+    split: Maybe[Literal["episode", "window"]] = _setting("train.split")
     """Hold out whole episodes, or windows as the paper."""
-    precision: Maybe[PrecisionName] = setting("train.precision")
+    precision: Maybe[PrecisionName] = _setting("train.precision")
     """Of weights and products; bf16-mixed lowers products alone."""
-    validate_every: Maybe[int] = setting("train.validate_every")
+    validate_every: Maybe[int] = _setting("train.validate_every")
     """Steps between two measurements."""
-    save_every: Maybe[int] = setting("train.save_every")
+    save_every: Maybe[int] = _setting("train.save_every")
     """Steps between two checkpoints."""
-    keep: Maybe[int] = setting("train.keep")
+    keep: Maybe[int] = _setting("train.keep")
     """Newest checkpoints to keep; the best is kept besides."""
-    restarts: MaybeSome[int] = setting("train.restarts")
+    restarts: MaybeSome[int] = _setting("train.restarts")
     """Steps at which the learning rate warms up again; a run that is prolonged restarts where it ended."""
     from_: Annotated[Maybe[Path], tyro.conf.arg(name="from")] = None
     """Run or checkpoint whose weights a new run starts from; its model's sizes hold too."""

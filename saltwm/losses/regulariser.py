@@ -50,7 +50,7 @@ class Regulariser(nn.Module):
             return partial(own.terms, place, function), objective.weights or {}
         weights = weights_of(objective, sizes.environment)
         built = {
-            term: self._kept(term.name, term.build(sizes)) for term in row_of(objective).terms if counts(term, weights)
+            term: self._kept(term.name, term.build(sizes)) for term in row_of(objective).terms if _counts(term, weights)
         }
         return partial(_values, built), weights
 
@@ -60,7 +60,7 @@ class Regulariser(nn.Module):
         return part
 
 
-def counts(term: Term, weights: dict[str, float]) -> bool:
+def _counts(term: Term, weights: dict[str, float]) -> bool:
     """Whether a term is computed: one of weight 0 is not. SIGReg is, for its curve shows what lambda = 0 does."""
     return weights[term.name] != 0 or term.weight is None
 
@@ -85,7 +85,7 @@ def require_fitting(config: RunConfig, world: WorldSpec) -> None:
         one_of(f"term of objective {name!r}", changed, weights)
     sizes = Sizes(config.model.latent_dim, config.model.frameskip * world.action_dim, world.environment)
     for term in row_of(objective).terms:
-        if counts(term, weights):
+        if _counts(term, weights):
             _require(name, term.name, term.frames, frames, term.windows, windows)
             if reason := term.refusal(sizes):
                 raise UsageError(f"objective {name}: {term.name} needs {reason}")

@@ -133,7 +133,7 @@ def _triplet(sizes: Sizes) -> TermFunction:
 def _subspaces(sizes: Sizes) -> TermFunction:
     from saltwm.losses.subspaces import SubspaceSIGReg
 
-    return SubspaceSIGReg(sizes.latent_dim, subspaces_in(sizes.environment), sizes.knots)
+    return SubspaceSIGReg(sizes.latent_dim, _subspaces_in(sizes.environment), sizes.knots)
 
 
 def _inverse(of: Literal["pair", "difference"], *hidden: int) -> Callable[[Sizes], TermFunction]:
@@ -149,13 +149,13 @@ PROGRESSION = 2
 """Coordinates of SD-JEPA's latent that are about progress (k_prog of its training config)."""
 
 
-def subspaces_in(environment: str) -> int:
+def _subspaces_in(environment: str) -> int:
     """K of Sub-JEPA: 16 on PushT, 32 elsewhere (its README)."""
     return 16 if environment == "push-t" else 32
 
 
 def _uneven(sizes: Sizes) -> str | None:
-    count = subspaces_in(sizes.environment)
+    count = _subspaces_in(sizes.environment)
     return f"a `latent_dim` that {count} subspaces share evenly" if sizes.latent_dim % count else None
 
 
@@ -233,7 +233,7 @@ OBJECTIVES: dict[str, Objective] = {
 }
 
 
-def objective_row(name: str) -> Objective:
+def _objective_row(name: str) -> Objective:
     """The row of an objective; UsageError with the nearest name if there is none."""
     one_of("objective", name, OBJECTIVES)
     return OBJECTIVES[name]
@@ -241,7 +241,7 @@ def objective_row(name: str) -> Objective:
 
 def row_of(config: ObjectiveConfig) -> Objective:
     """The row that a config means; its terms are what its regulariser names, or SIGReg alone (eq. 10)."""
-    return objective_row(config.regulariser or ("salt" if config.objective == "rollout" else "lewm"))
+    return _objective_row(config.regulariser or ("salt" if config.objective == "rollout" else "lewm"))
 
 
 def weights_of(config: ObjectiveConfig, environment: str) -> dict[str, float]:

@@ -94,7 +94,9 @@ class TokenBlocks(nn.Module):
         super().__init__()
         self.class_token = nn.Parameter(torch.empty(1, 1, config.width))
         self.positions = nn.Parameter(torch.empty(1, tokens + 1, config.width))
-        self.layers = nn.ModuleList(Block(config.width, config.heads, config.mlp_dim, eps) for _ in range(config.depth))
+        self.layers = nn.ModuleList(
+            _Block(config.width, config.heads, config.mlp_dim, eps) for _ in range(config.depth)
+        )
         self.norm = nn.LayerNorm(config.width, eps=eps)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -109,7 +111,7 @@ class TokenBlocks(nn.Module):
         return x
 
 
-class Block(nn.Module):
+class _Block(nn.Module):
     """Pre-norm attention and feed-forward with exact GELU."""
 
     def __init__(self, width: int, heads: int, mlp_dim: int, eps: float = LAYER_NORM_EPS) -> None:

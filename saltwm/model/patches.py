@@ -20,7 +20,7 @@ class PatchPredictor(Windowed):
         self.patches, self.width, self.window = patches, width, config.window
         token = width + condition_dim
         self.pos_embedding = nn.Parameter(torch.randn(1, config.window * patches, token))
-        self.layers = nn.ModuleList(PatchBlock(token, config) for _ in range(config.depth))
+        self.layers = nn.ModuleList(_PatchBlock(token, config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(token)
 
     def _attend(self, latents: Tensor, conditions: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class PatchPredictor(Windowed):
         return self.norm(x)[..., : self.width].reshape_as(latents)
 
 
-class PatchBlock(nn.Module):
+class _PatchBlock(nn.Module):
     """Attention and feed-forward, each with a normalisation of its own and added to what it saw."""
 
     def __init__(self, dim: int, config: TransformerConfig) -> None:

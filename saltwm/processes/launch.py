@@ -49,7 +49,7 @@ class Devices:
     """How long processes wait for one another before the run ends."""
 
 
-class LostProcessError(SaltError):
+class _LostProcessError(SaltError):
     """A training process died or stopped answering; the others ended."""
 
 
@@ -183,7 +183,7 @@ class Siblings:
             dead = self.dead()
             if dead and not self._ending.wait(self._grace_seconds):
                 print(f"saltwm: {_lost(dead)}", file=sys.stderr, flush=True)
-                os._exit(LostProcessError.exit_code)
+                os._exit(_LostProcessError.exit_code)
 
     def end(self, wait_seconds: float) -> None:
         """Wait up to `wait_seconds` for those that are finishing, then end the others."""
@@ -253,7 +253,7 @@ def _connect_siblings(listener: socket.socket, siblings: Siblings, processes: in
     while store.add(ARRIVED, 0) < processes - 1:  # not inside the store, where Ctrl-C would have to wait for them too
         dead = siblings.dead(wait_seconds=0.05)
         if dead or time.monotonic() > until:
-            raise LostProcessError(_lost(dead or "a process did not start in time"))
+            raise _LostProcessError(_lost(dead or "a process did not start in time"))
     distributed.init_process_group(store=store, rank=0, world_size=processes, timeout=timeout)
 
 
@@ -261,7 +261,7 @@ def _connect_to_main(fabric: "Fabric", wanted: Devices) -> None:
     """The other processes' side."""
     rank, processes, timeout = fabric.global_rank, fabric.world_size, timedelta(seconds=wanted.timeout_seconds)
     if os.getppid() != int(os.environ["SALTWM_SIBLING"]):
-        raise LostProcessError(f"process {rank}: the main process is gone, so this one ends")
+        raise _LostProcessError(f"process {rank}: the main process is gone, so this one ends")
     port = int(os.environ["MASTER_PORT"])
     store = distributed.TCPStore(LOOPBACK, port, processes, is_master=False, timeout=timeout, wait_for_workers=False)
     store.add(ARRIVED, 1)
@@ -304,10 +304,10 @@ def _lost_processes_named(fabric: "Fabric", siblings: Siblings | None) -> Iterat
         if not isinstance(error, distributed.DistError) and not any(w in text for w in ("gloo", "NCCL", "TCPStore")):
             raise
         if fabric.global_rank != 0:
-            raise LostProcessError(f"process {fabric.global_rank} lost the others and ends") from error
+            raise _LostProcessError(f"process {fabric.global_rank} lost the others and ends") from error
         dead = siblings.dead(wait_seconds=2.0) if siblings else None
         silent = "a process stopped answering" if "imed out" in text else "the connection to a process broke"
-        raise LostProcessError(_lost(dead or silent)) from error
+        raise _LostProcessError(_lost(dead or silent)) from error
 
 
 def _lost(what: str) -> str:

@@ -37,7 +37,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Side:
+class _Side:
     """One of the two methods: its name and how often it failed in which way."""
 
     label: str
@@ -47,7 +47,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Listed:
+class _Listed:
     """A failed episode as the index lists it."""
 
     one: FailedEpisode
@@ -58,13 +58,13 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Contest:
+class _Contest:
     """Both methods in one environment under one protocol and horizon."""
 
     title: str
     pair: PairedAnatomy
-    sides: tuple[Side, Side]
-    failed: tuple[Listed, ...]
+    sides: tuple[_Side, _Side]
+    failed: tuple[_Listed, ...]
     drawings: tuple[Drawing, ...]
 
 
@@ -113,7 +113,7 @@ def anatomy_table(pairs: Iterable[PairedAnatomy]) -> "Group":
     return Group(*parts[:-1])  # type: ignore[arg-type]
 
 
-def _counts(contest: Contest) -> Table:
+def _counts(contest: _Contest) -> Table:
     rows = tuple(
         (
             side.label,
@@ -125,20 +125,20 @@ def _counts(contest: Contest) -> Table:
     return Table("", ("method", "episodes", *KINDS), rows)
 
 
-def _listed(one: FailedEpisode, number: int | None) -> Listed:
+def _listed(one: FailedEpisode, number: int | None) -> _Listed:
     label, other_label = (tables.method_name(cell.evaluation.method) for cell in (one.cell, one.other_cell))
-    return Listed(one, label, other_label, None if number is None else f"failure-{number:03d}.html")
+    return _Listed(one, label, other_label, None if number is None else f"failure-{number:03d}.html")
 
 
-def _contest(pair: PairedAnatomy, failed: tuple[Listed, ...]) -> Contest:
+def _contest(pair: PairedAnatomy, failed: tuple[_Listed, ...]) -> _Contest:
     c = pair.outcomes
     environment = tables.ENVIRONMENT_NAMES.get(c.environment, c.environment)
     sides = tuple(
-        Side(tables.method_name(method), method, anatomy.mismatch.n, tuple((k, getattr(anatomy, k)) for k in KINDS))
+        _Side(tables.method_name(method), method, anatomy.mismatch.n, tuple((k, getattr(anatomy, k)) for k in KINDS))
         for method, anatomy in ((c.method_a, pair.a), (c.method_b, pair.b))
     )
     title = f"{environment}, {tables.protocol_name(c)}"
-    return Contest(title, pair, (sides[0], sides[1]), failed, tuple(_drawings(pair)) if failed else ())
+    return _Contest(title, pair, (sides[0], sides[1]), failed, tuple(_drawings(pair)) if failed else ())
 
 
 def _drawings(pair: PairedAnatomy) -> Iterable[Drawing]:
@@ -149,7 +149,7 @@ def _drawings(pair: PairedAnatomy) -> Iterable[Drawing]:
         yield figures.failure_ratios("Cost ratio of failures", shown, MISMATCH_RATIO, size=(4.2, 2.5))
 
 
-def _episode_page(results: Path, out: Path, listed: Listed) -> str:
+def _episode_page(results: Path, out: Path, listed: _Listed) -> str:
     one, e = listed.one, listed.one.cell.evaluation
     plans = [plan for plan in one.episode.plans if plan.elite_costs]
     series, end = Series(listed.label, e.method), one.episode.steps_taken

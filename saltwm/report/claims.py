@@ -162,7 +162,7 @@ def exact_for_salt_only(salt: float, lewm: float) -> Verdict:
     return "holds" if salt <= EXACT and lewm >= CLEARLY_NONZERO else "does not hold"
 
 
-def paired(verdict: str) -> Verdict:
+def _paired(verdict: str) -> Verdict:
     """The paired test of SALT against LeWM."""
     return {"better": "holds", "worse": "does not hold"}.get(verdict, "not shown")  # type: ignore[return-value]
 
@@ -284,7 +284,7 @@ def _plans_better(findings: Findings, protocols: Sequence[str]) -> Iterable[Find
         a, b = (f"{100 * (c.both + only) / n:.1f}" for only in (c.only_a, c.only_b))
         text = f"SALT {a} %, {frames_of(c)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
         text += f"p {tables.p_value(c.p)}, Holm {tables.p_value(corrected)}, n {n}; {_over_seeds(c)}"
-        verdict = paired(c.verdict) if corrected < ALPHA else "not shown"
+        verdict = _paired(c.verdict) if corrected < ALPHA else "not shown"
         yield Finding(c.environment, tables.protocol_name(c), text, verdict)
 
 

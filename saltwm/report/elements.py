@@ -7,7 +7,7 @@ from saltwm.report.findings import Findings
 
 
 @dataclass(frozen=True)
-class Element:
+class _Element:
     """A table or figure of the paper."""
 
     name: str
@@ -56,48 +56,50 @@ _PAPER_SUITE = "saltwm suite RUNS --data DATA --protocols paper --seeds 1 2 3 --
 _DIAGNOSE = "saltwm diagnose RUN --data DATA --out RESULTS"
 
 ELEMENTS = (
-    Element("Table 1", "success in four environments", "Planning success", _PAPER_SUITE, _evaluated("paper")),
-    Element(
+    _Element("Table 1", "success in four environments", "Planning success", _PAPER_SUITE, _evaluated("paper")),
+    _Element(
         "Table 1, quoted methods", "other objectives on one backbone", "Studies",
         "saltwm study objectives --dino WEIGHTS",
         _varied("objective pldm", "objective sub-jepa", "objective sd-jepa", "objective smwm", "objective delta-jepa"),
     ),
-    Element("Table 2", "parameters, forward, training and planning time", "Studies", "saltwm study efficiency", _timed),
-    Element(
+    _Element(
+        "Table 2", "parameters, forward, training and planning time", "Studies", "saltwm study efficiency", _timed,
+    ),
+    _Element(
         "Table 3", "transition and objective, 2 x 2", "Studies", "saltwm study objective",
         _varied("objective rollout", "objective one-step"),
     ),
-    Element(
+    _Element(
         "Table 4", "Cube-Double, three training runs", "Studies", "saltwm study cube-double",
         _evaluated("paper", "cube-double"),
     ),
-    Element(
+    _Element(
         "Table 5", "parameters of the transition, 703,872", "a test counts them",
         "python -m pytest tests/model/test_affine.py", lambda findings: True,
     ),
-    Element(
+    _Element(
         "Table 6", "failures by kind on Cube", "How episodes fail", "saltwm anatomy RESULTS salt lewm --out PAGES",
         _evaluated("paper", "cube"),
     ),
-    Element("Table 7", "long horizons", "Success, protocol `long`", "saltwm study horizon", _evaluated("long")),
-    Element("Table 8", "without action-dependent modulation", "Studies", "saltwm study modulation", _varied("R 0")),
-    Element("Figure 1a", "the Jacobian over states", "Errors and their propagation", _DIAGNOSE, _probed),
-    Element("Figure 1b", "rho against H", "the page, Error propagation", _DIAGNOSE, _diagnosed),
-    Element("Figure 2a", "one-step error and success", "Errors and their propagation", _DIAGNOSE, _diagnosed),
-    Element("Figure 2b", "rollout error", "the page, Error propagation", _DIAGNOSE, _diagnosed),
-    Element("Figure 2c", "norm of Phi", "the page, Error propagation", _DIAGNOSE, _diagnosed),
-    Element(
+    _Element("Table 7", "long horizons", "Success, protocol `long`", "saltwm study horizon", _evaluated("long")),
+    _Element("Table 8", "without action-dependent modulation", "Studies", "saltwm study modulation", _varied("R 0")),
+    _Element("Figure 1a", "the Jacobian over states", "Errors and their propagation", _DIAGNOSE, _probed),
+    _Element("Figure 1b", "rho against H", "the page, Error propagation", _DIAGNOSE, _diagnosed),
+    _Element("Figure 2a", "one-step error and success", "Errors and their propagation", _DIAGNOSE, _diagnosed),
+    _Element("Figure 2b", "rollout error", "the page, Error propagation", _DIAGNOSE, _diagnosed),
+    _Element("Figure 2c", "norm of Phi", "the page, Error propagation", _DIAGNOSE, _diagnosed),
+    _Element(
         "Figure 3", "failures near the median ratio", "pages of `saltwm anatomy`",
         "saltwm anatomy RESULTS salt lewm --out PAGES", _evaluated("paper"),
     ),
-    Element("Figure 4", "success against H", "Success, protocol `long`", "saltwm study horizon", _evaluated("long")),
-    Element(
+    _Element("Figure 4", "success against H", "Success, protocol `long`", "saltwm study horizon", _evaluated("long")),
+    _Element(
         "Figure 5", "decoded open-loop rollouts", "the page, Decoded open-loop predictions",
         "saltwm decode RUN --data DATA --out RESULTS", _decoded,
     ),
-    Element("Figure 6", "errors in four environments", "the page, All environments", _DIAGNOSE, _diagnosed),
-    Element("Figure 7", "weight of SIGReg", "Studies", "saltwm study lambda", _varied("lambda")),
-    Element("Figure 8", "size of the latent", "Studies", "saltwm study dim", _varied("d ")),
+    _Element("Figure 6", "errors in four environments", "the page, All environments", _DIAGNOSE, _diagnosed),
+    _Element("Figure 7", "weight of SIGReg", "Studies", "saltwm study lambda", _varied("lambda")),
+    _Element("Figure 8", "size of the latent", "Studies", "saltwm study dim", _varied("d ")),
 )  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def curves(
             linestyle=series.line,
             marker=series.marker if sparse else "",
             markersize=3.5,
-            label=legible(series.label),
+            label=_legible(series.label),
         )
     if log:
         _log_axis(axes)
@@ -184,12 +184,10 @@ def by_step(
         values = np.array(getattr(diagnosis, field), dtype=np.float64)
         steps = np.arange(1, len(values) + 1)
         if log:
-            values = np.where(
-                values > 0, values, np.nan
-            )  # an exact zero has no place on this axis; the caption says so
-        axes.plot(
-            steps, values, color=series.colour, linestyle=series.line, marker=series.marker, label=legible(series.label)
-        )
+            # An exact zero has no place on this axis; the caption says so.
+            values = np.where(values > 0, values, np.nan)
+        style = {"color": series.colour, "linestyle": series.line, "marker": series.marker}
+        axes.plot(steps, values, **style, label=_legible(series.label))
         if band:
             low, high = (np.array(getattr(diagnosis, name), dtype=np.float64) for name in band)
             axes.fill_between(steps, low, high, color=series.colour, alpha=0.18, linewidth=0)
@@ -218,7 +216,9 @@ def steps_to_success(axes: Axes, title: str, methods: Sequence[tuple[Series, Seq
     width = (edges[1] - edges[0]) / (len(methods) + 0.6)
     for i, (series, steps, n) in enumerate(methods):
         shares = 100 * np.histogram(steps, edges)[0] / n
-        axes.bar(edges[:-1] + width * (i + 0.8), shares, width * 0.92, color=series.colour, label=legible(series.label))
+        axes.bar(
+            edges[:-1] + width * (i + 0.8), shares, width * 0.92, color=series.colour, label=_legible(series.label)
+        )
     axes.grid(visible=False, axis="x")
     axes.set_xlim(0, budget)
     rows = -(-len(methods) // 3)
@@ -255,7 +255,7 @@ def failure_bars(
             continue
         axes.barh(range(len(methods)), shares, left=left, height=0.55, color=colour, label=kind)
         left += shares
-    axes.set_yticks(range(len(methods)), [legible(series.label) for series, _ in methods])
+    axes.set_yticks(range(len(methods)), [_legible(series.label) for series, _ in methods])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, limit or max(10.0, left.max() * 1.05))
@@ -279,7 +279,7 @@ def failure_ratios(axes: Axes, title: str, methods: Sequence[tuple[Series, Anato
         f"r = {threshold:g}", (threshold, 1), xycoords=("data", "axes fraction"), xytext=(3, -8),
         textcoords="offset points", color=MUTED, fontsize=8,
     )  # fmt: skip
-    axes.set_yticks(range(len(methods)), [legible(series.label) for series, _ in methods])
+    axes.set_yticks(range(len(methods)), [_legible(series.label) for series, _ in methods])
     axes.set_ylim(len(methods) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     _finish(axes, title, "r = c / ĉ", "", legend=False)
@@ -289,7 +289,7 @@ def failure_ratios(axes: Axes, title: str, methods: Sequence[tuple[Series, Anato
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def legible(name: str, length: int = 34) -> str:
+def _legible(name: str, length: int = 34) -> str:
     """A name that a legend can show: no leading underscore (which hides it), no glyph that the font lacks."""
     font = get_font(findfont(FontProperties(family="DejaVu Sans")))
     shown = "".join(c if c.isprintable() and font.get_char_index(ord(c)) else "\N{WHITE SQUARE}" for c in name)
@@ -319,14 +319,14 @@ def success_by_variant(axes: Axes, title: str, points: Sequence[Point]) -> str:
     for i, point in enumerate(points):
         at += 1.0 if i and points[i - 1].group == point.group else 1.8
         places.append(at)
-        ticks.append(legible(point.label, 18))
+        ticks.append(_legible(point.label, 18))
     for point, x in zip(points, places, strict=True):
         series = Series(point.label, point.method)
         spread = [[point.rate - point.low], [point.high - point.rate]]
         axes.errorbar([x], [point.rate], spread, color=series.colour, marker=series.marker, capsize=2, linewidth=1.2)
     for group in dict.fromkeys(point.group for point in points):
         mine = [x for point, x in zip(points, places, strict=True) if point.group == group]
-        axes.text(sum(mine) / len(mine), 103, legible(group, 24), ha="center", color=MUTED, fontsize=8.5)
+        axes.text(sum(mine) / len(mine), 103, _legible(group, 24), ha="center", color=MUTED, fontsize=8.5)
     axes.set_xticks(places, ticks, rotation=40 if len(points) > 6 else 0, ha="right" if len(points) > 6 else "center")
     axes.set_ylim(0, 112)
     axes.grid(visible=False, axis="x")
@@ -335,7 +335,7 @@ def success_by_variant(axes: Axes, title: str, points: Sequence[Point]) -> str:
 
 
 def _finish(axes: Axes, title: str, xlabel: str, ylabel: str, *, legend: bool = True) -> None:
-    axes.set_title(legible(title, 60))
+    axes.set_title(_legible(title, 60))
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.tick_params(length=0)

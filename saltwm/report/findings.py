@@ -66,11 +66,11 @@ class Run:
     metrics: tuple[dict[str, float], ...]
     probes: Probes | None = None
     training: Training | None = None
-    decoded: "DecodedRollouts | None" = None
+    decoded: "_DecodedRollouts | None" = None
 
 
 @dataclass(frozen=True)
-class DecodedRollouts:
+class _DecodedRollouts:
     """Pictures of open-loop predictions and their record."""
 
     record: Decoding
@@ -203,7 +203,7 @@ def _read_run(folder: Path, cells: tuple[Cell, ...]) -> Run:
     return Run(folder.name, None, None, None, metrics)
 
 
-def _read_decoded(folder: Path) -> DecodedRollouts | None:
+def _read_decoded(folder: Path) -> _DecodedRollouts | None:
     """The decoded predictions of a run; none where the picture is not the one that the record was written with."""
     record_file, picture_file = folder / "decoded.json", folder / "decoded.png"
     if not (record_file.exists() and picture_file.exists()):
@@ -211,7 +211,7 @@ def _read_decoded(folder: Path) -> DecodedRollouts | None:
     record = read_decoding(record_file)
     if durable.sha256(picture_file) != record.picture_sha256:
         return None
-    return DecodedRollouts(record, _read_picture(picture_file, folder.name, "decode"))
+    return _DecodedRollouts(record, _read_picture(picture_file, folder.name, "decode"))
 
 
 def _read_if_there(kind: type[T], path: Path) -> T | None:

@@ -62,7 +62,7 @@ class Made:
         texts |= {self.out.parent / studies.figure_file(name): drawing.light for name, drawing in drawn}
         if self.readme is not None:
             papers = any(map(sections.is_papers, findings.cells))
-            table, markers = (readme_table(findings), (BEGIN, END)) if papers else (search_table(findings), SEARCH)
+            table, markers = (readme_table(findings), (BEGIN, END)) if papers else (_search_table(findings), SEARCH)
             texts[self.readme] = with_table(durable.read_text(self.readme), table, self.readme, markers)
         return texts
 
@@ -187,7 +187,7 @@ SEARCHES = {
 """Columns of the README's second table, by the method's name."""
 
 
-def search_table(findings: Findings) -> str:
+def _search_table(findings: Findings) -> str:
     """Success of SALT under `clean`, by environment and by what finds the plan."""
     cells = [cell for cell in findings.cells if cell.evaluation.protocol == "clean"]
     shares: dict[str, dict[str, tuple[int, int]]] = {}

@@ -62,7 +62,7 @@ def chosen_arms(evidence: Evidence, environment: str) -> tuple[Arm, ...]:
     """Methods with the weight that their sweep chose, where that is not the published one."""
     found = []
     for arm in arms(environment):
-        swept = sweep_of(evidence, environment, arm)
+        swept = _sweep_of(evidence, environment, arm)
         if swept is not None and swept.chosen != swept.published:
             label = f"{arm.label}, {swept.term} {swept.chosen:g}"
             found.append(Arm(swept.methods[swept.chosen], label, arm.family))
@@ -103,7 +103,7 @@ def columns(evidence: Evidence, environment: str, arm: Arm) -> tuple[Cell | str,
         "-" if lewm is None else difference_text(lewm),
         "-" if d is None else f"{d.one_step_error:.3f}",
         *("-" if d is None or len(d.rollout_error) < k else f"{d.rollout_error[k - 1]:.3f}" for k in (5, 20)),
-        "-" if d is None else rank_cell(d.effective_rank),
+        "-" if d is None else _rank_cell(d.effective_rank),
         "-" if order is None else f"{order:.2f}",
         f"{seconds:.1f}",
         *_sweep_cells(evidence, environment, arm),
@@ -111,14 +111,14 @@ def columns(evidence: Evidence, environment: str, arm: Arm) -> tuple[Cell | str,
     )
 
 
-def rank_cell(rank: float) -> Cell | str:
+def _rank_cell(rank: float) -> Cell | str:
     """A rank at which training warns of a collapse says so here, too."""
     return Cell(f"{rank:.1f}, collapsed", strong=True) if rank < COLLAPSE_RANK else f"{rank:.1f}"
 
 
 def _sweep_cells(evidence: Evidence, environment: str, arm: Arm) -> tuple[str, str]:
     """The weight of a row and what was tried."""
-    sweeps = (sweep_of(evidence, environment, base) for base in arms(environment))
+    sweeps = (_sweep_of(evidence, environment, base) for base in arms(environment))
     found = next((swept for swept in sweeps if swept and arm.method in swept.methods.values()), None)
     if found is None:
         return "-", "-"
@@ -144,7 +144,7 @@ def published_rate(environment: str, arm: Arm) -> float | None:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class _Sweep:
     """What the weights of one method's most sensitive term reached of the tuning tasks."""
 
     term: str
@@ -161,7 +161,7 @@ class Sweep:
         return sweep.chosen(self.reached, self.published)
 
 
-def sweep_of(evidence: Evidence, environment: str, arm: Arm) -> Sweep | None:
+def _sweep_of(evidence: Evidence, environment: str, arm: Arm) -> _Sweep | None:
     """The finished sweep of a method in an environment; None if a weight was not tried yet."""
     cells = [cell for cell in evidence.findings.tuning if cell.evaluation.environment == environment]
     base = next((cell for cell in cells if cell.evaluation.method == arm.method), None)
@@ -173,7 +173,7 @@ def sweep_of(evidence: Evidence, environment: str, arm: Arm) -> Sweep | None:
     if len(family) != len(sweep.FACTORS) or len(changed) != 1:
         return None
     by_weight = sorted(zip((of[changed[0]] for of in weights), family, strict=True), key=lambda pair: pair[0])
-    return Sweep(
+    return _Sweep(
         changed[0],
         {weight: cell.evaluation.success.successes for weight, cell in by_weight},
         {weight: cell.evaluation.method for weight, cell in by_weight},

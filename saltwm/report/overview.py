@@ -28,7 +28,7 @@ _PREFERRED = ("clean", "paper", "long")  # where an episode or an anatomy is tak
 
 
 @dataclass(frozen=True)
-class Column:
+class _Column:
     """One environment's picture in a band; `drawing` and `picture` are none where there is no record."""
 
     name: str
@@ -39,15 +39,15 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Band:
+class _Band:
     """The same picture for each environment."""
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[_Column, ...]
     caption: str
 
 
-def bands(findings: Findings, environments: Sequence[str]) -> list[Band]:
+def bands(findings: Findings, environments: Sequence[str]) -> list[_Band]:
     """The environments side by side, in the order given."""
     found = (
         _episodes(findings, environments),
@@ -178,15 +178,15 @@ def _why(findings: Findings, row: PooledRow) -> list[str]:
 # --- pictures ----------------------------------------------------------------------------------------------------
 
 
-def _episodes(findings: Findings, environments: Sequence[str]) -> Band:
-    return Band(
+def _episodes(findings: Findings, environments: Sequence[str]) -> _Band:
+    return _Band(
         "Planned episodes",
         tuple(_episode(findings, name) for name in environments),
         "The first filmed episode of SALT, whether it succeeded or not: the agent beside the goal image it was given.",
     )
 
 
-def _episode(findings: Findings, environment: str) -> Column:
+def _episode(findings: Findings, environment: str) -> _Column:
     name = tables.environment_name(environment)
     for protocol in _PREFERRED:
         cells = {
@@ -198,8 +198,8 @@ def _episode(findings: Findings, environment: str) -> Column:
         moving = [picture for picture in findings.pictures if picture.cell in cells and picture.kind == "gif"]
         if moving:
             caption, outcome = picture_caption(Path(moving[0].name).stem)
-            return Column(name, picture=moving[0], caption=f"{name}, {protocol}, {caption}", outcome=outcome)
-    return Column(name)
+            return _Column(name, picture=moving[0], caption=f"{name}, {protocol}, {caption}", outcome=outcome)
+    return _Column(name)
 
 
 def _diagnoses(findings: Findings, environments: Sequence[str]) -> dict[str, list[tuple[Series, Diagnosis]]]:
@@ -213,7 +213,7 @@ def _diagnoses(findings: Findings, environments: Sequence[str]) -> dict[str, lis
     return found
 
 
-def _rollout(findings: Findings, environments: Sequence[str]) -> Band:
+def _rollout(findings: Findings, environments: Sequence[str]) -> _Band:
     diagnoses = _diagnoses(findings, environments)
     values = [value for runs in diagnoses.values() for _, d in runs for value in d.rollout_error]
     limits = (0.0, 1.05 * max(values, default=1.0))
@@ -221,15 +221,15 @@ def _rollout(findings: Findings, environments: Sequence[str]) -> Band:
     for name, runs in diagnoses.items():
         title = tables.environment_name(name)
         drawing = figures.by_step(title, "rollout_error", runs, limits=limits, size=_SMALL) if runs else None
-        columns.append(Column(title, drawing))
-    return Band(
+        columns.append(_Column(title, drawing))
+    return _Band(
         "Rollout error |δₖ|",
         tuple(columns),
         "Mean error of the k-th recursive prediction, relative to the spread of the latents; one scale for all.",
     )
 
 
-def _propagation(findings: Findings, environments: Sequence[str]) -> Band:
+def _propagation(findings: Findings, environments: Sequence[str]) -> _Band:
     diagnoses = _diagnoses(findings, environments)
     values = [v for runs in diagnoses.values() for _, d in runs for v in (*d.propagation_low, *d.propagation_high)]
     log = min(values, default=0.0) > 0
@@ -243,8 +243,8 @@ def _propagation(findings: Findings, environments: Sequence[str]) -> Band:
             if runs
             else None
         )
-        columns.append(Column(title, drawing))
-    return Band(
+        columns.append(_Column(title, drawing))
+    return _Band(
         "Propagation |Φ(0→k)|",
         tuple(columns),
         "Geometric mean of the spectral norm, band: smallest to largest over the batches; "
@@ -252,7 +252,7 @@ def _propagation(findings: Findings, environments: Sequence[str]) -> Band:
     )
 
 
-def _failures(findings: Findings, environments: Sequence[str]) -> Band:
+def _failures(findings: Findings, environments: Sequence[str]) -> _Band:
     found = {name: _anatomies(findings, name) for name in environments}
     shares = [
         100 * (one.mismatch.successes + one.unflagged.successes + one.unclassified.successes) / one.mismatch.n
@@ -264,8 +264,8 @@ def _failures(findings: Findings, environments: Sequence[str]) -> Band:
     for name, (protocol, shown) in found.items():
         title = tables.environment_name(name)
         drawing = figures.failure_bars(f"{title}, {protocol}", shown, limit=limit, size=_SHORT) if shown else None
-        columns.append(Column(title, drawing))
-    return Band(
+        columns.append(_Column(title, drawing))
+    return _Band(
         "Failures by kind",
         tuple(columns),
         "Failed episodes as shares of all. Mismatch: the second plan's first elite cost is more than five times what "

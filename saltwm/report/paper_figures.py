@@ -9,7 +9,7 @@ WHAT_IT_IS = "the paper's own: another data set, another size, another machine"
 
 
 @dataclass(frozen=True)
-class PaperRate:
+class _PaperRate:
     """Percent over three evaluation seeds of 50 episodes, for Cube-Double over three training runs of 50 episodes each;
     the long-horizon table has no deviations."""
 
@@ -21,21 +21,21 @@ class PaperRate:
 
 
 SUCCESS = {  # main table, Sec. 4.2; Cube-Double: Sec. 4.6
-    ("two-room", "random"): PaperRate(2.0, 2.0),
-    ("two-room", "lewm"): PaperRate(90.67, 4.6),
-    ("two-room", "salt"): PaperRate(98.0, 2.0),
-    ("reacher", "random"): PaperRate(12.0, 4.0),
-    ("reacher", "lewm"): PaperRate(85.33, 2.3),
-    ("reacher", "salt"): PaperRate(90.7, 3.1),
-    ("push-t", "random"): PaperRate(5.3, 2.3),
-    ("push-t", "lewm"): PaperRate(87.33, 4.71),
-    ("push-t", "salt"): PaperRate(88.0, 5.2),
-    ("cube", "random"): PaperRate(42.0, 4.0),
-    ("cube", "lewm"): PaperRate(67.33, 4.2),
-    ("cube", "salt"): PaperRate(94.0, 2.0),
-    ("cube-double", "random"): PaperRate(32.7, 4.2),
-    ("cube-double", "lewm"): PaperRate(36.0, 5.3),
-    ("cube-double", "salt"): PaperRate(54.0, 3.5),
+    ("two-room", "random"): _PaperRate(2.0, 2.0),
+    ("two-room", "lewm"): _PaperRate(90.67, 4.6),
+    ("two-room", "salt"): _PaperRate(98.0, 2.0),
+    ("reacher", "random"): _PaperRate(12.0, 4.0),
+    ("reacher", "lewm"): _PaperRate(85.33, 2.3),
+    ("reacher", "salt"): _PaperRate(90.7, 3.1),
+    ("push-t", "random"): _PaperRate(5.3, 2.3),
+    ("push-t", "lewm"): _PaperRate(87.33, 4.71),
+    ("push-t", "salt"): _PaperRate(88.0, 5.2),
+    ("cube", "random"): _PaperRate(42.0, 4.0),
+    ("cube", "lewm"): _PaperRate(67.33, 4.2),
+    ("cube", "salt"): _PaperRate(94.0, 2.0),
+    ("cube-double", "random"): _PaperRate(32.7, 4.2),
+    ("cube-double", "lewm"): _PaperRate(36.0, 5.3),
+    ("cube-double", "salt"): _PaperRate(54.0, 3.5),
 }
 
 AVERAGES = {"salt": 92.68, "lewm": 82.67, "random": 15.33}
@@ -91,11 +91,11 @@ ANATOMY = {  # App. D.2: mismatch, unflagged, episodes
 }
 
 
-def success(environment: str, protocol: str, horizon_blocks: int, method: str) -> PaperRate | None:
+def success(environment: str, protocol: str, horizon_blocks: int, method: str) -> _PaperRate | None:
     """The paper's rate for a cell, if it has one; `clean` is ours alone."""
     if protocol == "paper" and horizon_blocks == 5:
         return SUCCESS.get((environment, method))
     pair = LONG_HORIZON.get((environment, horizon_blocks)) if protocol == "long" else None
     if pair is None or method not in ("lewm", "salt"):
         return None
-    return PaperRate(pair[("lewm", "salt").index(method)])
+    return _PaperRate(pair[("lewm", "salt").index(method)])

@@ -24,7 +24,7 @@ FOUR = ("two-room", "reacher", "push-t", "cube")
 _TONES = {"better": "better", "worse": "worse", "holds": "better", "does not hold": "worse"}
 
 
-def verdict_cell(verdict: str) -> Cell:
+def _verdict_cell(verdict: str) -> Cell:
     """A verdict in its colour."""
     return Cell(verdict, tone=_TONES.get(verdict, "open"))
 
@@ -32,7 +32,7 @@ def verdict_cell(verdict: str) -> Cell:
 # --- who is compared where -------------------------------------------------------------------------------------------
 
 
-def is_plain(evaluation: Evaluation) -> bool:
+def _is_plain(evaluation: Evaluation) -> bool:
     """Whether it belongs to the paper's comparison: CEM as the paper runs it, blind, or a policy without a planner."""
     e = evaluation
     departs = e.variant is not None and bool(e.variant.departures)
@@ -41,20 +41,20 @@ def is_plain(evaluation: Evaluation) -> bool:
 
 def is_papers(cell: Evaluated) -> bool:
     """Whether a model was evaluated as the paper does."""
-    return is_plain(cell.evaluation) and cell.evaluation.checkpoint_sha256 is not None
+    return _is_plain(cell.evaluation) and cell.evaluation.checkpoint_sha256 is not None
 
 
-def is_variant(evaluation: Evaluation) -> bool:
+def _is_variant(evaluation: Evaluation) -> bool:
     """Whether the model departs from its recipe."""
     return evaluation.variant is not None and bool(evaluation.variant.departures)
 
 
 def pooled(findings: Findings) -> list[PooledRow]:
     """All rows in the order of every table."""
-    return sorted(tables.pooled_rows(findings.cells, findings.planned), key=row_order)
+    return sorted(tables.pooled_rows(findings.cells, findings.planned), key=_row_order)
 
 
-def row_order(row: PooledRow) -> tuple[object, ...]:
+def _row_order(row: PooledRow) -> tuple[object, ...]:
     """By environment, protocol, horizon and method."""
     contest = tables.environment_order(row.environment), tables.protocol_order(row.protocol), row.horizon_blocks
     return *contest, tables.method_order(row.method), row.label
@@ -75,7 +75,7 @@ def main_table(findings: Findings) -> Table | None:
     """Table 1: the four environments under `paper`, the mean over them, and the methods that the paper quotes."""
     rows = [row for row in pooled(findings) if (row.protocol, row.horizon_blocks) == ("paper", 5)]
     lines: list[list[Cell | str]] = []
-    for label in dict.fromkeys(row.label for row in rows if is_plain(_first(findings, row))):
+    for label in dict.fromkeys(row.label for row in rows if _is_plain(_first(findings, row))):
         mine = {row.environment: row for row in rows if row.label == label}
         rates = [_percent(mine[name]) if name in mine else None for name in FOUR]
         method = next(iter(mine.values())).method
@@ -106,7 +106,7 @@ def _percent(row: PooledRow) -> float | None:
 
 def success(findings: Findings, protocol: str) -> Table | None:
     """The paper's comparison under one protocol."""
-    rows = [row for row in pooled(findings) if row.protocol == protocol and is_plain(_first(findings, row))]
+    rows = [row for row in pooled(findings) if row.protocol == protocol and _is_plain(_first(findings, row))]
     return table(
         f"Success, protocol `{protocol}`",
         ["environment", "H", "method", "percent", "reached", "interval", "over seeds", "training seeds",
@@ -154,7 +154,7 @@ def _training_spread(row: PooledRow) -> str:
 
 def variants(findings: Findings) -> Table | None:
     """Models that depart from their recipe: ablations and sweeps, never called by the model's name alone."""
-    rows = [row for row in pooled(findings) if is_variant(_first(findings, row))]
+    rows = [row for row in pooled(findings) if _is_variant(_first(findings, row))]
     return table(
         "Variants",
         ["environment", "under", "method", "percent", "reached", "interval", "training seeds"],
@@ -171,11 +171,11 @@ def variants(findings: Findings) -> Table | None:
 
 def search(findings: Findings) -> Table | None:
     """What finds the plan: priors, planners and closed loops, each against plain blind CEM with the same model."""
-    rows = [row for row in pooled(findings) if not is_variant(_first(findings, row))]
+    rows = [row for row in pooled(findings) if not _is_variant(_first(findings, row))]
     contests = {
         (row.environment, row.protocol, row.horizon_blocks, family(_first(findings, row)))
         for row in rows
-        if not is_plain(_first(findings, row))
+        if not _is_plain(_first(findings, row))
     }
     shown = [
         row
@@ -212,7 +212,7 @@ def _against_plain(findings: Findings, row: PooledRow, rows: Sequence[PooledRow]
         same = (other.environment, other.protocol, other.horizon_blocks) == (
             row.environment, row.protocol, row.horizon_blocks)  # fmt: skip
         models = [(family(e), e.history_frames) for e in (mine, theirs)]
-        if same and models[0] == models[1] and is_plain(theirs) and other is not row:
+        if same and models[0] == models[1] and _is_plain(theirs) and other is not row:
             in_a, in_b = on_shared_tasks(_cells(findings, row), _cells(findings, other))
             once = [list({cell.name: cell for cell in side}.values()) for side in (in_a, in_b)]
             return compare(once[0], once[1]) if in_a else None
@@ -239,7 +239,7 @@ def _search_row(
 
 def paired(findings: Findings) -> Table | None:
     """The tests of the paper's comparison."""
-    plain_cells = {cell.name for cell in findings.cells if is_plain(cell.evaluation)}
+    plain_cells = {cell.name for cell in findings.cells if _is_plain(cell.evaluation)}
     tests = [c for c in findings.comparisons if plain_cells.issuperset((*c.cells_a, *c.cells_b))]
     tests.sort(key=comparison_order)
     labels = tables.method_labels(findings.cells)
@@ -252,7 +252,7 @@ def paired(findings: Findings) -> Table | None:
                 tables.environment_name(c.environment),
                 tables.protocol_name(c),
                 f"{labels[c.cells_a[0]]} against {labels[c.cells_b[0]]}",
-                verdict_cell(c.verdict),
+                _verdict_cell(c.verdict),
                 f"{c.difference:+.1f}",
                 f"{c.low:+.1f} to {c.high:+.1f}",
                 tables.p_value(c.p),
@@ -290,7 +290,7 @@ def _verdicts(claim: Claim, environment: str) -> Cell:
     mine = [f for f in claim.findings if f.environment == environment]
     if len({f.verdict for f in mine}) > 1:
         return Cell("; ".join(f"{f.condition}: {f.verdict}" for f in mine), tone="open")
-    return verdict_cell(mine[0].verdict if mine else "not measured")
+    return _verdict_cell(mine[0].verdict if mine else "not measured")
 
 
 def claim_table(claim: Claim) -> Table | None:
@@ -299,7 +299,7 @@ def claim_table(claim: Claim) -> Table | None:
         "",
         ["environment", "under", "measured", "verdict"],
         (
-            [tables.environment_name(f.environment), f.condition or NONE, f.measured, verdict_cell(f.verdict)]
+            [tables.environment_name(f.environment), f.condition or NONE, f.measured, _verdict_cell(f.verdict)]
             for f in claim.findings
         ),
         words=("under", "measured", "verdict"),
@@ -309,7 +309,7 @@ def claim_table(claim: Claim) -> Table | None:
 # --- diagnostics -------------------------------------------------------------------------------------------------
 
 
-def diagnosed(findings: Findings) -> list[tuple[Run, Diagnosis]]:
+def _diagnosed(findings: Findings) -> list[tuple[Run, Diagnosis]]:
     """Runs with their diagnoses, by environment, method and name."""
     runs = [(run, run.diagnosis) for run in findings.runs if run.diagnosis]
 
@@ -320,7 +320,7 @@ def diagnosed(findings: Findings) -> list[tuple[Run, Diagnosis]]:
     return sorted(runs, key=place)
 
 
-def model_cell(run: Run, method: str, objective: str) -> Cell:
+def _model_cell(run: Run, method: str, objective: str) -> Cell:
     """A model with what it departs in, and its objective."""
     d = run.diagnosis
     departures = d.variant.departures if d and d.variant else ()
@@ -329,7 +329,7 @@ def model_cell(run: Run, method: str, objective: str) -> Cell:
 
 def propagation(findings: Findings) -> Table | None:
     """Errors and their propagation, a row per run."""
-    runs = diagnosed(findings)
+    runs = _diagnosed(findings)
     shown = [k for k in STEPS_SHOWN if any(len(d.rollout_error) >= k for _, d in runs)]
     steps = " / ".join(map(str, shown))
     return table(
@@ -341,7 +341,7 @@ def propagation(findings: Findings) -> Table | None:
             [
                 tables.environment_name(d.environment),
                 run.name,
-                model_cell(run, d.method, d.objective),
+                _model_cell(run, d.method, d.objective),
                 str(d.history),
                 f"{d.one_step_error:.3f}",
                 _at(d.rollout_error, shown),
@@ -354,7 +354,7 @@ def propagation(findings: Findings) -> Table | None:
             ]
             for run, d in runs
         ),
-        f"One-step error of SALT over LeWM: {'; '.join(one_step_ratios(findings)) or 'not measured'}; † "
+        f"One-step error of SALT over LeWM: {'; '.join(_one_step_ratios(findings)) or 'not measured'}; † "
         "{} to {}. ".format(*paper_figures.ONE_STEP_RATIO)
         + "Errors relative to the spread of the model's own latents, on held-out episodes; rollouts start from that "
         "many frames; norm is the geometric mean of the spectral norm of Phi_{0->k}; rho takes the Jacobian by the "
@@ -365,10 +365,10 @@ def propagation(findings: Findings) -> Table | None:
     )  # fmt: skip
 
 
-def one_step_ratios(findings: Findings) -> list[str]:
+def _one_step_ratios(findings: Findings) -> list[str]:
     """SALT's one-step error over LeWM's, by environment."""
     ratios = []
-    for environment in dict.fromkeys(d.environment for _, d in diagnosed(findings)):
+    for environment in dict.fromkeys(d.environment for _, d in _diagnosed(findings)):
         salt, lewm = (findings.papers_run(environment, method) for method in ("salt", "lewm"))
         if salt and lewm and salt.diagnosis and lewm.diagnosis and lewm.diagnosis.one_step_error > 0:
             ratio = salt.diagnosis.one_step_error / lewm.diagnosis.one_step_error
@@ -393,7 +393,7 @@ def residuals(findings: Findings) -> Table | None:
                 f"{100 * d.residual_within_bound:.1f} %",
                 f"{len(d.windows)} of {', '.join(map(str, dict.fromkeys(d.windows)))} blocks, {d.trajectories}",
             ]
-            for run, d in diagnosed(findings)
+            for run, d in _diagnosed(findings)
             if d.lipschitz is not None and d.residual_within_bound is not None
         ),
         "Largest over the steps of the mean residual, relative to the spread of the latents. L is the fastest change "
@@ -404,7 +404,7 @@ def residuals(findings: Findings) -> Table | None:
 
 def one_frame(findings: Findings) -> Table | None:
     """The control of a model that looks back."""
-    runs = [(run, d, d.one_frame) for run, d in diagnosed(findings) if d.one_frame]
+    runs = [(run, d, d.one_frame) for run, d in _diagnosed(findings) if d.one_frame]
     shown = [k for k in STEPS_SHOWN if any(len(d.rollout_error) >= k for _, d, _ in runs)]
     steps = " / ".join(map(str, shown))
     return table(
@@ -435,12 +435,12 @@ def probes(findings: Findings) -> Table | None:
             [
                 tables.environment_name(p.environment),
                 run.name,
-                model_cell(run, p.method, p.objective),
+                _model_cell(run, p.method, p.objective),
                 ", ".join(f"{probe.field} {tables.probe_scores(probe)}" for probe in p.fields),
                 NONE if p.cost_order is None else f"{p.cost_order:.2f}",
                 str(p.frames),
             ]
-            for run, p in ((run, run.probes) for run, _ in diagnosed(findings))
+            for run, p in ((run, run.probes) for run, _ in _diagnosed(findings))
             if p
         ),
         "R² of each part of the state read linearly from z, on episodes the probes were not fitted on (angles as sine "
@@ -462,7 +462,7 @@ def training(findings: Findings) -> Table | None:
             [
                 tables.environment_name(t.environment),
                 run.name,
-                model_cell(run, t.method, t.objective),
+                _model_cell(run, t.method, t.objective),
                 str(t.variant.seed) if t.variant else NONE,
                 t.preset,
                 f"{t.parameters / 1e6:.2f} M",
@@ -471,7 +471,7 @@ def training(findings: Findings) -> Table | None:
                 NONE if t.seconds is None else tables.duration(t.seconds),
                 f"`{t.dataset_sha256[:12]}`",
             ]
-            for run, t in ((run, run.training) for run, _ in diagnosed(findings))
+            for run, t in ((run, run.training) for run, _ in _diagnosed(findings))
             if t
         ),
         "Wall time on the machine that trained them, all sessions together.",
@@ -515,13 +515,13 @@ def _anatomy_row(findings: Findings, row: PooledRow) -> list[Cell | str]:
         Cell(row.label, mark=row.method),
         str(n),
         *(f"{count} ({100 * count / n:.1f} %)" for count in counts),
-        " / ".join(str(sum(is_above(f, r) for f in failures)) for r in THRESHOLDS),
+        " / ".join(str(sum(_is_above(f, r) for f in failures)) for r in THRESHOLDS),
         f"{ratios[len(ratios) // 2]:.1f}" if ratios else NONE,
         NONE if published is None else "{} and {} of {}".format(*published),
     ]
 
 
-def is_above(failure: Failure, threshold: float) -> bool:
+def _is_above(failure: Failure, threshold: float) -> bool:
     """Whether c > threshold * c_hat; a promised cost of zero is judged too."""
     predicted, observed = failure.predicted_cost, failure.observed_cost
     return predicted is not None and observed is not None and observed > threshold * predicted

@@ -32,7 +32,7 @@ BOOTSTRAPS = 10_000
 
 
 @dataclass(frozen=True)
-class StudyReport:
+class _StudyReport:
     """A study as a document shows it."""
 
     name: str
@@ -48,14 +48,14 @@ class StudyReport:
 # --- arms ------------------------------------------------------------------------------------------------------------
 
 
-def matched(environment: str) -> str:
+def _matched(environment: str) -> str:
     """What the name of a run with one rollout per window ends in, where the recipe has seven."""
     return "-starts1" if environment in ("two-room", "reacher") else ""
 
 
 def objective_arms(environment: str) -> tuple[Arm, ...]:
     """The four cells of Table 3."""
-    end = matched(environment)
+    end = _matched(environment)
     return (
         Arm(f"salt-one-step{end}", "SALT one-step"),
         Arm(f"salt{end}", "SALT rollout"),
@@ -64,12 +64,12 @@ def objective_arms(environment: str) -> tuple[Arm, ...]:
     )
 
 
-def fixed(*arms: Arm) -> Callable[[str], tuple[Arm, ...]]:
+def _fixed(*arms: Arm) -> Callable[[str], tuple[Arm, ...]]:
     """The same in every environment."""
     return lambda environment: arms
 
 
-def seed_arms(environment: str) -> tuple[Arm, ...]:
+def _seed_arms(environment: str) -> tuple[Arm, ...]:
     """Both models with each training seed."""
     ends = ["" if seed == 0 else f"-s{seed}" for seed in SEEDS]
     salt = [Arm(f"salt{end}", f"SALT, seed {seed}") for seed, end in zip(SEEDS, ends, strict=True)]
@@ -260,7 +260,7 @@ STUDIES: tuple[Study, ...] = (
         "Without action-dependent modulation (Table 8)",
         "App. F.1: 11.3 against 90.7 % on Reacher",
         ("reacher",),
-        fixed(Arm("salt-modes0", "A0 alone"), Arm("salt", "A(c)")),
+        _fixed(Arm("salt-modes0", "A0 alone"), Arm("salt", "A(c)")),
         "SALT needs a transition matrix that depends on the action",
         f"exact paired McNemar test of SALT against R = 0 on the same tasks, p < {ALPHA:g}; one test",
         partial(_better, a=lambda e: "salt", b=lambda e: "salt-modes0"),
@@ -270,7 +270,7 @@ STUDIES: tuple[Study, ...] = (
         "Without the bound on A0",
         "App. C.4: growth of the norm 4.42 without, 4.28 with it, 8.74 for LeWM on PushT",
         ("push-t",),
-        fixed(Arm("salt", "bounded"), Arm("salt-free", "free"), Arm("lewm-history3", "LeWM", "lewm")),
+        _fixed(Arm("salt", "bounded"), Arm("salt-free", "free"), Arm("lewm-history3", "LeWM", "lewm")),
         "The norms of a free A0 also grow less than LeWM's",
         "the largest growth among the free model's measurements is below the smallest among LeWM's; no test",
         _free,
@@ -280,7 +280,7 @@ STUDIES: tuple[Study, ...] = (
         "Weight of SIGReg (Figure 7)",
         "App. F.2.1: stable near the default, lower at both ends, on PushT",
         ("two-room", "reacher"),
-        fixed(*_LAMBDAS),
+        _fixed(*_LAMBDAS),
         "Success is stable near the default weight and lower at both ends",
         f"exact paired McNemar tests against the recipe's 0.3, Holm's p over all of them < {ALPHA:g}: lower at both "
         "ends and not next to it; it does not hold where a value next to it is lower",
@@ -291,7 +291,7 @@ STUDIES: tuple[Study, ...] = (
         "Size of the latent (Figure 8)",
         "App. F.2.2: at most about three points over a fourfold range, on Two-Room and Cube",
         ("two-room", "reacher"),
-        fixed(*_DIMS),
+        _fixed(*_DIMS),
         "Success varies by at most three points over a fourfold range of d",
         "largest less smallest rate is at most 3 points; it does not hold where it is more and Holm's p of a paired "
         f"test against d = 192 is < {ALPHA:g}",
@@ -302,7 +302,7 @@ STUDIES: tuple[Study, ...] = (
         "Length of the training rollout",
         "Sec. 3.5 fixes K = 5 and shows no sweep",
         ("two-room", "reacher"),
-        fixed(*_KS),
+        _fixed(*_KS),
         "Success varies by at most three points over K",
         "largest less smallest rate is at most 3 points; it does not hold where it is more and Holm's p of a paired "
         f"test against K = 5 is < {ALPHA:g}",
@@ -313,7 +313,7 @@ STUDIES: tuple[Study, ...] = (
         "Long horizons (Table 7, Figure 4)",
         "Sec. 4.5: SALT ahead by 4 to 25 points in all twelve combinations",
         FOUR,
-        fixed(*_LONG),
+        _fixed(*_LONG),
         "SALT keeps its advantage over long horizons",
         f"exact paired McNemar tests on shared tasks, Holm's p over all combinations < {ALPHA:g}; LeWM with three "
         "frames where it was evaluated so, with one otherwise",
@@ -326,7 +326,7 @@ STUDIES: tuple[Study, ...] = (
         "Training seeds",
         "the paper trains each model once",
         FOUR,
-        seed_arms,
+        _seed_arms,
         "SALT plans better than LeWM over three training seeds",
         f"tasks paired inside training seeds: the difference has one sign for all three seeds, and Holm's p over the "
         f"environments of the pooled exact McNemar test is < {ALPHA:g}",
@@ -337,7 +337,7 @@ STUDIES: tuple[Study, ...] = (
         "Two cubes (Table 4)",
         "Sec. 4.6: SALT 54.0, LeWM 36.0, Random 32.7 %, three training runs of 50 episodes",
         ("cube-double",),
-        seed_arms,
+        _seed_arms,
         "SALT plans better than LeWM with two cubes",
         f"tasks paired inside training seeds: the difference has one sign for all three seeds, and the p of the pooled "
         f"exact McNemar test is < {ALPHA:g}; one test",
@@ -348,13 +348,13 @@ STUDIES: tuple[Study, ...] = (
 """In the order of the document."""
 
 
-def study_reports(findings: Findings) -> list[StudyReport]:
+def study_reports(findings: Findings) -> list[_StudyReport]:
     """Every study of which more than its reference is recorded."""
     reports = [_report(Evidence(study, findings)) for study in STUDIES]
     return [report for report in reports if report is not None]
 
 
-def _report(evidence: Evidence) -> StudyReport | None:
+def _report(evidence: Evidence) -> _StudyReport | None:
     study, points, missing = evidence.study, [], 0
     lines: list[tuple[Cell | str, ...]] = []
     if not _is_begun(evidence):
@@ -376,7 +376,7 @@ def _report(evidence: Evidence) -> StudyReport | None:
     note = f"Study `{study.name}`, protocol `{study.protocol}`."
     note += f" {missing} evaluations of the study are missing." if missing else ""
     note += f" {study.note}" if study.note else ""
-    return StudyReport(
+    return _StudyReport(
         study.name,
         Table(study.title, (*header, "against SALT", *study.more), tuple(lines), note, ("variant", "against SALT")),
         Claim(study.sentence, study.place, study.rule, tuple(study.judge(evidence))),
@@ -439,7 +439,7 @@ def figure_file(name: str) -> str:
     return f"figures/study-{name}.svg"
 
 
-def not_begun(findings: Findings, reports: Sequence[StudyReport]) -> list[str]:
+def not_begun(findings: Findings, reports: Sequence[_StudyReport]) -> list[str]:
     """Studies without a record of their own."""
     begun = {report.name for report in reports} | ({"efficiency"} if findings.efficiency else set())
     return [name for name in ("efficiency", *(study.name for study in STUDIES)) if name not in begun]

@@ -81,7 +81,7 @@ def markdown(shown: Table | None, heading: str = "##") -> list[str]:
     parts = [f"{heading} {escaped(shown.title)}"] if shown.title else []
     parts += [markdown_table(shown.header, ([_emphasised(cell) for cell in row] for row in shown.rows))]
     parts += [shown.note] if shown.note else []
-    return parts + ([code(shown.commands)] if shown.commands else [])
+    return parts + ([_code(shown.commands)] if shown.commands else [])
 
 
 def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -90,17 +90,17 @@ def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str
     return "\n".join("| " + " | ".join(escaped(cell) for cell in row) + " |" for row in rows)
 
 
-def code(commands: Iterable[str]) -> str:
+def _code(commands: Iterable[str]) -> str:
     """Commands as a block of code."""
-    return "\n".join(["```", *dict.fromkeys(map(printable, commands)), "```"])
+    return "\n".join(["```", *dict.fromkeys(map(_printable, commands)), "```"])
 
 
 def escaped(text: str) -> str:
     """Text that Markdown takes as it is."""
-    return re.sub(r"([|<])", r"\\\1", printable(text))
+    return re.sub(r"([|<])", r"\\\1", _printable(text))
 
 
-def printable(text: str) -> str:
+def _printable(text: str) -> str:
     """Text without control characters."""
     return "".join(c if c.isprintable() else "\N{WHITE SQUARE}" for c in text)
 
@@ -129,4 +129,4 @@ def plain_text(name: str, style: str = "") -> "Text":
     """A name for the terminal, with markup and control characters made harmless."""
     from rich.text import Text
 
-    return Text(printable(name), style)
+    return Text(_printable(name), style)

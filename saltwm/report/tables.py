@@ -65,7 +65,7 @@ class SuccessRow:
 
 
 @dataclass(frozen=True)
-class SeedMean:
+class _SeedMean:
     """One method over the evaluation seeds, as the paper prints it; none of it where a seed is missing."""
 
     label: str
@@ -174,7 +174,7 @@ def _run_and_weights(cell: Cell) -> str:
     return f"{_run(cell)}, weights {sha256[:8]}" if sha256 else _run(cell)
 
 
-def seed_means(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell] = ()) -> list[SeedMean]:
+def seed_means(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell] = ()) -> list[_SeedMean]:
     """Means over evaluation seeds for the rows of one environment, protocol and horizon; none where there is only one.
 
     A seed counts as missing if another method has it, or if a suite that includes it is not through.
@@ -189,7 +189,7 @@ def seed_means(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell] = ()) 
         spread = None if missing else over_seeds([sum(of_seed) / len(of_seed) for of_seed in rates])
         mean, std = (spread.mean, spread.std) if spread else (None, None)
         seeds = tuple(dict.fromkeys(row.seed for row in whole))
-        means.append(SeedMean(label, whole[0].method, seeds, missing, mean, std))
+        means.append(_SeedMean(label, whole[0].method, seeds, missing, mean, std))
     return means
 
 
@@ -223,7 +223,7 @@ def pooled_rows(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> l
 
 
 def _pooled(
-    rows: Sequence[SuccessRow], missing: tuple[int, ...], cells: Sequence[Cell], mean: SeedMean | None
+    rows: Sequence[SuccessRow], missing: tuple[int, ...], cells: Sequence[Cell], mean: _SeedMean | None
 ) -> PooledRow:
     first = rows[0]
     episodes = [episode for cell in cells for episode in cell.episodes]
@@ -314,7 +314,7 @@ def success_table(
         names = {row.cell for row in rows}
         tests = [c for c in comparisons if names.issuperset((*c.cells_a, *c.cells_b))]
         parts += [plain_text(title, "bold"), terminal(_rows_table(rows, seeds=bool(means)))]
-        parts += [plain_text(f"  {mean_sentence(mean)}") for mean in means]
+        parts += [plain_text(f"  {_mean_sentence(mean)}") for mean in means]
         parts += [plain_text(f"  {verdict_sentence(c, labels)}") for c in tests]
         parts.append("")
     return Group(*parts[:-1])
@@ -339,7 +339,7 @@ def _rows_table(rows: Sequence[SuccessRow], *, seeds: bool) -> Table:
     return Table("", header, lines)
 
 
-def mean_sentence(mean: SeedMean) -> str:
+def _mean_sentence(mean: _SeedMean) -> str:
     """A mean over seeds as the paper prints it, or why there is none."""
     if mean.mean is None:
         return f"{mean.label}: no mean, because seed {', '.join(map(str, mean.missing))} is missing"
@@ -447,11 +447,11 @@ def _row(cell: Cell, label: str) -> SuccessRow:
 
 def run_name(evaluation: Evaluation) -> str | None:
     """Name of the run's folder: `salt` for runs/salt/checkpoints/step-000200 and for runs/salt."""
-    path = run_path(evaluation)
+    path = _run_path(evaluation)
     return None if path is None else path.name
 
 
-def run_path(evaluation: Evaluation) -> Path | None:
+def _run_path(evaluation: Evaluation) -> Path | None:
     """The run that was evaluated, or the checkpoint itself where it stands alone; none for a policy without weights."""
     if evaluation.checkpoint is None:
         return None

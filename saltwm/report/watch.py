@@ -22,7 +22,7 @@ COLOURS = ("orange3", "dodger_blue1")
 
 
 @dataclass(frozen=True)
-class Panel:
+class _Panel:
     """One diagram: a title and the metrics in it, one line each."""
 
     title: str
@@ -32,17 +32,17 @@ class Panel:
 
 
 PANELS = (
-    Panel("loss", {"loss": "all", "prediction": "prediction"}, True),
-    Panel("validation error", {"validation_rollout": "rollout", "validation_one_step": "one step"}, True),
-    Panel("effective rank", {"effective_rank": "dimensions"}),
-    Panel("latent spread", {"latent_std": "mean", "latent_std_min": "smallest"}),
-    Panel("largest singular value", {"sigma_max_action": "A(c)", "sigma_max_base": "A0"}),
-    Panel("gradient norm", {"gradient_norm": "before clipping"}, True),
+    _Panel("loss", {"loss": "all", "prediction": "prediction"}, True),
+    _Panel("validation error", {"validation_rollout": "rollout", "validation_one_step": "one step"}, True),
+    _Panel("effective rank", {"effective_rank": "dimensions"}),
+    _Panel("latent spread", {"latent_std": "mean", "latent_std_min": "smallest"}),
+    _Panel("largest singular value", {"sigma_max_action": "A(c)", "sigma_max_base": "A0"}),
+    _Panel("gradient norm", {"gradient_norm": "before clipping"}, True),
 )
 
 
 @dataclass(frozen=True)
-class RunFiles:
+class _RunFiles:
     """What a run's files say now."""
 
     name: str
@@ -56,12 +56,12 @@ class RunFiles:
         return bool(self.metrics) and self.metrics[-1]["step"] >= self.total_steps
 
 
-def read_files(run: Path) -> RunFiles:
+def read_files(run: Path) -> _RunFiles:
     """Read a run's curves; UsageError if it is not a run."""
     if not (run / "run.json").exists():
         raise not_a_run(run)
     metrics, timing = (journal.read_rows(run / name) for name in journal.FILES)
-    return RunFiles(run.name, _total_steps(run / "run.json"), metrics, timing)
+    return _RunFiles(run.name, _total_steps(run / "run.json"), metrics, timing)
 
 
 def _total_steps(path: Path) -> int:
@@ -85,18 +85,18 @@ def watch(run: Path, show: Callable[[RenderableType], None], width: int, pause: 
 # --- the terminal ----------------------------------------------------------------------------------------------------
 
 
-def render(files: RunFiles, width: int) -> RenderableType:
+def render(files: _RunFiles, width: int) -> RenderableType:
     """One line about the run and a diagram for each panel that has values, as many beside each other as fit."""
     if not files.metrics:
         return Text(f"{files.name}: nothing measured yet")
     across = max(1, min(3, width // 40))
     size = (width - 2 * across) // across
     shown = [panel for panel in PANELS if any(key in row for row in files.metrics for key in panel.names)]
-    diagrams = [diagram(panel, files.metrics, size) for panel in shown]
+    diagrams = [_diagram(panel, files.metrics, size) for panel in shown]
     return Group(Text(headline(files)), *_warnings(files), Columns(diagrams, width=size + 1, padding=(0, 1)))
 
 
-def headline(files: RunFiles) -> str:
+def headline(files: _RunFiles) -> str:
     """Name, step, speed and time left."""
     words = [f"{files.name}: step {files.metrics[-1]['step']} of {files.total_steps}"]
     going = [row for row in files.timing if row["frames_per_second"]]  # the row that starts a session has no speed
@@ -108,7 +108,7 @@ def headline(files: RunFiles) -> str:
     return "   ".join(words)
 
 
-def _warnings(files: RunFiles) -> Iterator[Text]:
+def _warnings(files: _RunFiles) -> Iterator[Text]:
     sick = journal.sickness(files.metrics[-1])
     if sick:
         yield Text(sick, style="bold red")
@@ -119,9 +119,9 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def diagram(panel: Panel, rows: Sequence[Row], width: int, height: int = 6) -> Text:
+def _diagram(panel: _Panel, rows: Sequence[Row], width: int, height: int = 6) -> Text:
     """Lines of braille dots under a title, with the range of values at the left."""
-    curves = {key: points(rows, key, panel.logarithmic) for key in panel.names}
+    curves = {key: _points(rows, key, panel.logarithmic) for key in panel.names}
     curves = {key: curve for key, curve in curves.items() if curve}
     values = [value for curve in curves.values() for _, value in curve]
     if not values:
@@ -140,7 +140,7 @@ def diagram(panel: Panel, rows: Sequence[Row], width: int, height: int = 6) -> T
     return text
 
 
-def points(rows: Sequence[Row], key: str, logarithmic: bool) -> list[tuple[int, float]]:
+def _points(rows: Sequence[Row], key: str, logarithmic: bool) -> list[tuple[int, float]]:
     """(step, value) of a metric, or of its decimal logarithm, which leaves out what has none."""
     found = [(row["step"], float(row[key])) for row in rows if key in row]
     return [(step, math.log10(value)) for step, value in found if value > 0] if logarithmic else found
@@ -192,7 +192,7 @@ class Canvas:
 # --- a picture -------------------------------------------------------------------------------------------------------
 
 
-def save_picture(files: RunFiles, path: Path) -> None:
+def save_picture(files: _RunFiles, path: Path) -> None:
     """The same diagrams as a small PNG."""
     if not files.metrics:
         raise UsageError(f"{files.name}: nothing measured yet, so there is nothing to draw")
@@ -201,7 +201,7 @@ def save_picture(files: RunFiles, path: Path) -> None:
     figure = Figure(figsize=(9.0, 4.2), dpi=70, layout="constrained")
     for axes, panel in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
         for colour, (key, name) in zip(("#e07b1a", "#2f6fb7"), panel.names.items(), strict=False):
-            curve = points(files.metrics, key, logarithmic=False)
+            curve = _points(files.metrics, key, logarithmic=False)
             if curve:
                 axes.plot(*zip(*curve, strict=True), color=colour, label=name)
         axes.set_title(panel.title, fontsize=9, loc="left")

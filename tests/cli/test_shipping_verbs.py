@@ -110,7 +110,7 @@ def test_all_shows_what_can_be_drawn_and_says_what_cannot(shelf, tmp_path, capsy
     assert json.loads(capsys.readouterr().out)["environment"] == "two-room"
     info = checkpoint.read_info(shelf / "two-room-salt")
     drawn_by_mujoco = dataclasses.replace(info, world=dataclasses.replace(info.world, renderer="egl"))
-    monkeypatch.setattr(doctor, "renderer", lambda backend: doctor.Finding(backend, "fails", "install it"))
+    monkeypatch.setattr(doctor, "_renderer", lambda backend: doctor.Finding(backend, "fails", "install it"))
     monkeypatch.setattr(checkpoint, "read_info", lambda path: drawn_by_mujoco)
     main(["demo", "all", "--checkpoints", str(shelf), "--out", str(tmp_path)])
     assert "two-room: not shown, MuJoCo has no renderer here" in capsys.readouterr().out

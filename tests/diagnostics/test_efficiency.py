@@ -107,7 +107,7 @@ def test_the_planning_benchmark_runs_at_the_paper_s_sizes():
 def test_table_2_is_one_record_with_the_papers_parameters_and_an_unweighted_mean(monkeypatch):
     """At a size that takes seconds; parameters are those of the paper's predictors whatever is timed."""
     monkeypatch.setattr(efficiency_table, "paper_model", functools.cache(paper_model))
-    monkeypatch.setattr(efficiency_table, "iterations_per_second", lambda rounds: RATES)
+    monkeypatch.setattr(efficiency_table, "_iterations_per_second", lambda rounds: RATES)
     record = efficiency_table.efficiency(horizons=(1, 2), rounds=1)
     salt, lewm = record.predictors
     assert (salt.parameters, lewm.parameters) == (703_872, 11_584_128)
