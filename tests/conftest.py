@@ -5,6 +5,7 @@ import signal
 
 import pytest
 import torch
+from forked import Forked
 
 from saltwm.ground.config import (
     AffineConfig,
@@ -54,6 +55,16 @@ HEAVY_FIRST = (
 def pytest_collection_modifyitems(items):
     places = {name: place for place, name in enumerate(HEAVY_FIRST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_workers():
+    """Workers that a test starts in its own process are forked, not spawned."""
+    from saltwm.processes import pool
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "multiprocessing", Forked())
+        yield
 
 
 @pytest.fixture(scope="session")

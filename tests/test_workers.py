@@ -1,5 +1,6 @@
 """Workers: items are done once, the dead and the hung are told, errors travel, nobody is left behind."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -13,6 +14,12 @@ from processes import is_gone
 from saltwm.ground.errors import MismatchError
 from saltwm.processes import pool as module
 from saltwm.processes.pool import Workers, signals_held, work_off
+
+
+@pytest.fixture(autouse=True)
+def spawned(monkeypatch):
+    """Workers as the pool itself starts them."""
+    monkeypatch.setattr(module, "multiprocessing", multiprocessing)
 
 
 def writer(folder):

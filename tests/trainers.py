@@ -1,10 +1,6 @@
-"""Trainers as processes of their own, for tests that kill, stop, starve or connect them.
-
-They are forked from a server that has torch imported already, so that starting one costs a tenth of a second.
-"""
+"""Trainers as processes of their own, for tests that kill, stop, starve or connect them."""
 
 import itertools
-import multiprocessing
 import os
 import resource
 import signal
@@ -12,12 +8,10 @@ import socket
 import sys
 import time
 
+from forked import FORKSERVER
+
 from saltwm.disk import checkpoint, durable
 from saltwm.ground.errors import SaltError
-
-FORKSERVER = multiprocessing.get_context("forkserver")
-FORKSERVER.set_forkserver_preload(["saltwm.train", "saltwm.cli", "lightning_fabric", "trainers"])
-
 
 _numbers = itertools.count()
 

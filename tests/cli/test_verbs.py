@@ -11,23 +11,20 @@ import time
 
 import numpy as np
 import pytest
+from commands import Command, saltwm
 
 from saltwm.disk.durable import read_config
 from saltwm.disk.records import Diagnosis, Evaluation
 from saltwm.ground.strict_json import from_plain
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
-
-
 SMALL = ["--preset", "quick", "--steps", 4, "--batch-size", 8, "--latent-dim", 16, "--modes", 2]
 
 
-def saltwm(*words, check=True, cwd=None):
+def typed(*words):
+    """The command as a shell starts it."""
     command = [sys.executable, "-m", "saltwm", *map(str, words)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT, cwd=cwd, timeout=240)
-    if check:
-        assert result.returncode == 0, result.stderr
-    return result
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT, timeout=240)
 
 
 def fails(code, *words, saying):
@@ -45,7 +42,7 @@ def story(tmp_path_factory, tiny):
     """Every verb of the README on a very small scale, each as its own process."""
     root = tmp_path_factory.mktemp("story")
     data, run, results = root / "data", root / "run", root / "results"
-    collected = saltwm("collect", "two-room", "--episodes", 60, "--frame-every", 5, "--image-size", 16, "--out", data)
+    collected = typed("collect", "two-room", "--episodes", 60, "--frame-every", 5, "--image-size", 16, "--out", data)
     trained = saltwm("train", data, *SMALL, "--out", run)
     common = ["--data", data, "--out", results, "--workers", 1]
     evaluated = saltwm("evaluate", run, *common, "--protocol", "paper", "--tasks", 3, "--pictures", 1)
@@ -108,7 +105,7 @@ def test_help_is_fast_because_nothing_heavy_is_imported():
 
 
 def test_help_names_what_is_wanted_and_never_the_word_none():
-    asked = saltwm("train", "--help").stdout
+    asked = typed("train", "--help").stdout
     assert "DATASET" in asked
     assert "None" not in asked
     assert "--no-json" not in asked
@@ -122,7 +119,7 @@ def test_statistics_of_a_dataset_say_what_their_numbers_are(story, tmp_path):
 
 
 def test_version_is_that_of_the_installed_package():
-    assert saltwm("--version").stdout == f"saltwm {importlib.metadata.version('saltwm')}\n"
+    assert typed("--version").stdout == f"saltwm {importlib.metadata.version('saltwm')}\n"
 
 
 def test_public_names_are_there_when_asked_for():
@@ -157,25 +154,24 @@ def test_a_truncated_dataset_never_trains(story, tmp_path):
 
 
 def test_a_checkpoint_of_another_world_is_refused(story, tmp_path):
-    saltwm("collect", "two-room", "--episodes", 20, "--image-size", 24, "--frame-every", 5, "--out", tmp_path / "data")
+    small = ["--episodes", 20, "--image-size", 24, "--frame-every", 5, "--workers", 1]
+    saltwm("collect", "two-room", *small, "--out", tmp_path / "data")
     command = ["evaluate", story.run, "--data", tmp_path / "data", "--out", tmp_path / "results", "--protocol", "paper"]
     fails(3, *command, saying="image_size: expected 16, found 24")
 
 
 def test_two_trainers_in_one_directory(story, tmp_path):
     options = ["--preset", "quick", "--steps", 100000, "--batch-size", 8, "--latent-dim", 16, "--out", tmp_path / "run"]
-    command = [sys.executable, "-m", "saltwm", "train", str(story.data), *map(str, options)]
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    first = Command("train", story.data, *options)
     try:
         wait_for(tmp_path / "run" / "run.json")
         fails(5, "train", story.data, *options, saying=f"process {first.pid}")
-        first.send_signal(signal.SIGINT)
-        _, errors = first.communicate(timeout=60)
+        first.send(signal.SIGINT)
     finally:
-        first.kill()
-    assert first.returncode == 130
-    assert b"saved; the same command goes on" in errors
-    assert b"Traceback" not in errors
+        ended = first.end(60)
+    assert ended.returncode == 130
+    assert "saved; the same command goes on" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def wait_for(path, seconds=60):
