@@ -18,6 +18,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 def commands(text: str) -> list[str]:
     """Every saltwm command in a block or between backquotes, without its comment and launcher; no names of verbs."""
+    text = text.replace(" \\\n  ", " ")  # a long command goes on in the next line
     blocks = [
         line.strip() for block in re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.M) for line in block.splitlines()
     ]

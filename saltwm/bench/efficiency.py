@@ -16,6 +16,7 @@ from typing import get_args
 import torch
 
 from saltwm.bench.planning import BATCH, HORIZONS, PAPER_CEM, paper_model, solve, step_jobs, take_turns_by_processor
+from saltwm.bench.timing import one_thread
 from saltwm.bench.training import TrainingStep
 from saltwm.disk.records import Efficiency, PlanningTime, PredictorCost
 from saltwm.envs import env_class
@@ -32,22 +33,18 @@ ITERATIONS = {"salt": 5, "lewm": 1}
 
 def efficiency(*, horizons: tuple[int, ...] = HORIZONS, rounds: int = 3, training_rounds: int = 6) -> Efficiency:
     """Both rows of Table 2."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.inference_mode():
-            models = {name: paper_model(name) for name in MODELS}
-            forward = take_turns_by_processor(step_jobs(models["salt"], models["lewm"]), max(5, 2 * rounds))
-            planning = {name: [] for name in models}  # type: dict[str, list[PlanningTime]]
-            for dim in sorted({_action_dim(name) for name in ENVIRONMENTS}):
-                planners = {name: paper_model(name, dim // 5) for name in MODELS}
-                for horizon in horizons:
-                    for name, seconds in _solve_seconds(planners, horizon, dim, rounds).items():
-                        same = [e for e in ENVIRONMENTS if _action_dim(e) == dim]
-                        planning[name] += [PlanningTime(e, horizon, seconds) for e in same]
+    with one_thread(), torch.inference_mode():
+        models = {name: paper_model(name) for name in MODELS}
+        forward = take_turns_by_processor(step_jobs(models["salt"], models["lewm"]), max(5, 2 * rounds))
+        planning: dict[str, list[PlanningTime]] = {name: [] for name in models}
+        for dim in sorted({_action_dim(name) for name in ENVIRONMENTS}):
+            planners = {name: paper_model(name, dim // 5) for name in MODELS}
+            for horizon in horizons:
+                for name, seconds in _solve_seconds(planners, horizon, dim, rounds).items():
+                    same = [e for e in ENVIRONMENTS if _action_dim(e) == dim]
+                    planning[name] += [PlanningTime(e, horizon, seconds) for e in same]
+    with one_thread():
         rates = _iterations_per_second(training_rounds)
-    finally:
-        torch.set_num_threads(threads)
     rows = tuple(
         PredictorCost(
             model=name,

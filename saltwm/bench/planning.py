@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saltwm.bench.timing import Figure, take_turns
+from saltwm.bench.timing import Figure, one_thread, take_turns
 from saltwm.ground.config import (
     CEMConfig,
     CEMPriorConfig,
@@ -52,18 +52,13 @@ CONTRACTION_NOTE = "it does 1.25 times SALT's products, and SALT's solve is near
 
 def plan_figures(horizons: Sequence[int] = HORIZONS, rounds: int = 3, iterations: int = 30) -> list[Figure]:
     """All figures of planning; `iterations` of SALT's CEM are run, 30 of which are the paper's."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.inference_mode():
-            salt, lewm = paper_model("salt"), paper_model("lewm")
-            figures = [_matmul_rate(), *_step_figures(salt, lewm, rounds)]
-            for horizon in horizons:
-                figures += _solve_figures(salt, lewm, horizon, rounds, iterations)
-            figures += [*_decision_figures(rounds, iterations), *_growth_figures(salt, rounds)]
-        return [*figures, _peak_memory(max(horizons))]
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), torch.inference_mode():
+        salt, lewm = paper_model("salt"), paper_model("lewm")
+        figures = [_matmul_rate(), *_step_figures(salt, lewm, rounds)]
+        for horizon in horizons:
+            figures += _solve_figures(salt, lewm, horizon, rounds, iterations)
+        figures += [*_decision_figures(rounds, iterations), *_growth_figures(salt, rounds)]
+    return [*figures, _peak_memory(max(horizons))]
 
 
 def paper_model(name: str, action_dim: int = 2) -> WorldModel:

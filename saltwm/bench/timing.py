@@ -1,8 +1,9 @@
 """Measuring speed as ratios within one run: jobs take turns, so that a busy machine slows all of them alike."""
 
+import contextlib
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 
@@ -58,3 +59,16 @@ def take_turns(
             if number:
                 seconds[name].append(clock() - started)
     return Timings(seconds)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, torch computes with one thread, as the workers of an evaluation do."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from saltwm.bench.timing import Figure, take_turns
+from saltwm.bench.timing import Figure, one_thread, take_turns
 from saltwm.data.batches import batches
 from saltwm.disk.dataset import Dataset
 from saltwm.ground.config import RunConfig
@@ -41,7 +41,9 @@ def train_figures(config: RunConfig, episodes: int = 100, rounds: int = 12) -> l
     with tempfile.TemporaryDirectory() as directory:
         dataset = Collect("two-room", Path(directory) / "data", episodes, frame_every=5, workers=1).do()
         step = TrainingStep(config, dataset)
-        return [*_speed(step, rounds), *_with_one_thread(lambda: [_loop_cost(step, rounds), *_split(step, rounds)])]
+        speed = _speed(step, rounds)
+        with one_thread():
+            return [*speed, _loop_cost(step, rounds), *_split(step, rounds)]
 
 
 class TrainingStep:
@@ -131,15 +133,6 @@ class _ClockedFabric:
 
     def _stop(self) -> None:
         self.computed += time.thread_time() - self._started
-
-
-def _with_one_thread(measure: Callable[[], list[Figure]]) -> list[Figure]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return measure()
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _speed(step: TrainingStep, rounds: int) -> list[Figure]:

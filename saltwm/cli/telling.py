@@ -213,9 +213,8 @@ def _trained(job: Train, result: "TrainResult | None") -> Told | None:
     if not result.frames_per_second:
         words = {name: plain[name] for name in ("run", "checkpoint", "step", "metrics")}
         words["nothing_to_do"] = "all steps were done before"
-    protocol: ProtocolName = (
-        "clean" if job.config().train.split == "episode" else "paper"
-    )  # no episode is left unseen by windows
+    # A split by windows leaves no episode unseen.
+    protocol: ProtocolName = "clean" if job.config().train.split == "episode" else "paper"
     return Told(words, spell(Evaluate(str(job.out), job.dataset, protocol=protocol, out=RESULTS)), plain)
 
 

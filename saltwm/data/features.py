@@ -22,6 +22,7 @@ from torch import Tensor
 from saltwm.disk import durable
 from saltwm.disk.claim import claim
 from saltwm.disk.dataset import Dataset
+from saltwm.disk.layout import frame_counts, offsets
 from saltwm.ground.budget import VARIABLE, budget_bytes
 from saltwm.ground.config import EncoderConfig, ModelConfig, RunConfig
 from saltwm.ground.errors import DamagedError, NonFiniteError, Stopped, UsageError
@@ -76,8 +77,7 @@ class Features:
 
     def __init__(self, folder: Path, dataset: Dataset, record: _FeaturesRecord) -> None:
         self._dataset = dataset
-        stored = dataset.lengths // dataset.frame_every + 1
-        self._first_frame = np.concatenate([[0], np.cumsum(stored)])
+        self._first_frame = offsets(frame_counts(dataset.lengths, dataset.frame_every))
         self._parts = [_opened(folder, record, part) for part in range(_parts(record))]
 
     def read_frames_later(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> "_FeaturesLater":
@@ -115,7 +115,7 @@ def features_for(run: RunConfig, dataset: Dataset, frozen: FrozenEncoder | None,
 
 def open_features(model: ModelConfig, dataset: Dataset, frozen: FrozenEncoder, *, make: bool = True) -> Features:
     """The features of a dataset; those that are missing are computed first, or refused where `make` is off."""
-    frames = int((dataset.lengths // dataset.frame_every + 1).sum())
+    frames = int(frame_counts(dataset.lengths, dataset.frame_every).sum())
     record = _FeaturesRecord(model.encoder, dataset.sha256, frames, model.latent_dim)
     _require_room(record, frozen.features)
     durable.check_folder(frozen.features)
@@ -147,7 +147,7 @@ def _compute(record: _FeaturesRecord, dataset: Dataset, frozen: FrozenEncoder) -
         return
     encoder = Encoder(record.encoder, dataset.world.image_size, record.dim).eval()
     encoder.load_state_dict(frozen.read())
-    stored = dataset.lengths // dataset.frame_every + 1
+    stored = frame_counts(dataset.lengths, dataset.frame_every)
     episodes = np.repeat(np.arange(len(dataset)), stored)
     steps = np.concatenate([np.arange(count) for count in stored]) * dataset.frame_every
     with stop_signal() as stopping, progress(f"features of {dataset.path.name}", _parts(record)) as advance:

@@ -124,10 +124,16 @@ def comparisons(cells: Iterable[Cell], seed: int = 0) -> list[Comparison]:
     found = []
     for _, methods in sorted(by_contest(cells).items()):
         for a, b in itertools.combinations(sorted(methods, key=_place), 2):
-            in_a, in_b = on_shared_tasks(a, b)
-            if in_a and may_meet(a, b):
-                found.append(compare(_once(in_a), _once(in_b), seed))
+            met = compare_shared(a, b, seed) if may_meet(a, b) else None
+            found += [met] if met else []
     return found
+
+
+def compare_shared(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> Comparison | None:
+    """Compare two methods where they met; None if they did not."""
+    # A cell that meets several training seeds occurs in several pairs.
+    in_a, in_b = (list({cell.name: cell for cell in side}.values()) for side in on_shared_tasks(a, b))
+    return compare(in_a, in_b, seed) if in_a else None
 
 
 def by_contest(cells: Iterable[Cell]) -> dict[tuple[str, str, int], list[list[Cell]]]:
@@ -189,11 +195,6 @@ def _require_no_repeats(cells: Sequence[Cell]) -> None:
                 f"{first.name} and {second.name}: one method twice on the same tasks cannot be pooled; "
                 "keep them in separate results folders"
             )
-
-
-def _once(cells: Sequence[Cell]) -> list[Cell]:
-    """Each cell once: one that meets several training seeds occurs in several pairs."""
-    return list({cell.name: cell for cell in cells}.values())
 
 
 def _outcomes(cells: Sequence[Cell]) -> list[bool]:

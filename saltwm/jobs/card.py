@@ -15,6 +15,7 @@ from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.ship import Shipment, read_shipment
 from saltwm.model.traits import traits_of
 from saltwm.report.findings import HOW_TO_COMPARE
+from saltwm.report.table import code, markdown, one_per_line, table
 from saltwm.report.tables import PLANNER_NAMES, environment_name
 
 CARD_FILE = "README.md"
@@ -128,43 +129,38 @@ def card_text(
         *_history(info),
         f"{info.step} steps of {info.run.train.batch_size} windows, objective `{info.run.objective.word}`, "
         f"{_time(shipment.training_seconds)} on a machine of {shipment.machine}; torch {info.versions['torch']}.",
-        "```\n" + "\n".join(commands) + "\n```",
+        code(commands),
         *([HOW_TO_COMPARE] if rates else []),
         "## Use and limits",
         "For planning towards a goal picture in this simulated world, as a baseline for other world models, and for "
         "studying how prediction errors propagate. " + _limits(info),
     ]
-    return "\n\n".join(paragraphs) + "\n"
+    return "\n\n".join(part if part.startswith(("|", "```")) else one_per_line(part) for part in paragraphs) + "\n"
 
 
 def _rates(rates: Sequence[Measured], model: str) -> list[str]:
     if not rates:
         return ["Nothing yet: no evaluation of these weights was at hand when this card was written."]
-    lines = [
-        "| protocol | planner | reached | percent | 95 % interval | Random |",
-        "|---|---|---:|---:|---:|---:|",
-        *(_row(rate, model) for rate in rates),
-    ]
-    notes = "Wilson intervals over all tasks; ± is the deviation over evaluation seeds."
+    note = "Wilson intervals over all tasks; ± is the deviation over evaluation seeds."
     if any(rate.before_rounding for rate in rates):
-        notes += " Measured with the float32 weights that these were rounded from."
-    return ["\n".join(lines), notes]
+        note += " Measured with the float32 weights that these were rounded from."
+    header = ["protocol", "planner", "reached", "percent", "95 % interval", "Random"]
+    return markdown(table("", header, [_row(rate, model) for rate in rates], note))
 
 
-def _row(rate: Measured, model: str) -> str:
+def _row(rate: Measured, model: str) -> list[str]:
     seeds = f", seeds {' '.join(map(str, rate.seeds))}" if len(rate.seeds) > 1 else ""
     deviation = "" if rate.std is None else f" ± {rate.std:.1f}"
     random = "" if rate.random is None else f"{rate.random.successes}/{rate.random.n}"
     planner = PLANNER_NAMES.get(rate.planner, rate.planner.upper())
-    cells = (
+    return [
         f"{rate.protocol}, H={rate.horizon_blocks}{seeds}",
         planner if rate.method in (model, f"{model}-{rate.planner}") else f"{planner} ({rate.method})",
         f"{rate.pooled.successes}/{rate.pooled.n}",
         f"{rate.mean:.1f}{deviation}",
         f"{100 * rate.pooled.low:.1f} to {100 * rate.pooled.high:.1f}",
         random,
-    )
-    return "| " + " | ".join(cells) + " |"
+    ]
 
 
 def _data(info: CheckpointInfo, shipment: Shipment) -> str:

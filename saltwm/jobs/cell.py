@@ -65,7 +65,8 @@ def evaluate_here(settled: Settled, policy: Policy, *, pictures: int = 4) -> Eva
     job, tasks, out = settled
     with durable.only_writer(out, "evaluate"):
         job.claim(out)
-        _clear(out)
+        (out / "evaluation.json").unlink(missing_ok=True)
+        shutil.rmtree(out / "pictures", ignore_errors=True)
         started = time.perf_counter()
         env, look = surroundings(job, tasks)
         outcomes = []
@@ -75,11 +76,6 @@ def evaluate_here(settled: Settled, policy: Policy, *, pictures: int = 4) -> Eva
                 outcomes += run_tasks(env, tasks.protocol, chunk, policy, FRAMESKIP, look)
                 advance(len(chunk))
         return _publish(settled, outcomes, pictures, time.perf_counter() - started)
-
-
-def _clear(out: Path) -> None:
-    (out / "evaluation.json").unlink(missing_ok=True)
-    shutil.rmtree(out / "pictures", ignore_errors=True)
 
 
 # --- chunks ----------------------------------------------------------------------------------------------------------

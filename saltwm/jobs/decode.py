@@ -19,6 +19,7 @@ from saltwm.diagnostics.probe import encode_pictures, fit_and_test_episodes
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.durable import write_config
+from saltwm.disk.layout import frame_counts
 from saltwm.disk.records import Decoding
 from saltwm.envs.base import Frame
 from saltwm.ground.checks import at_least, check, one_of
@@ -135,7 +136,7 @@ def choose_frames(
     dataset: Dataset, episodes: NDArray[np.int64], count: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Episodes [N] and steps [N] of `count` stored frames of these episodes, each at most once; or of all of them."""
-    stored = dataset.lengths[episodes] // dataset.frame_every + 1
+    stored = frame_counts(dataset.lengths[episodes], dataset.frame_every)
     which = np.repeat(episodes, stored)
     steps = dataset.frame_every * np.concatenate([np.arange(n) for n in stored])
     chosen = stream(seed, "decoder frames").permutation(len(which))[:count]

@@ -62,15 +62,10 @@ class Doctor(Job):
     json: AsJson = False
 
     def do(self) -> list[Finding]:
-        """The findings."""
-        return _examine()
-
-
-def _examine() -> list[Finding]:
-    """All findings, in the order in which a person would ask."""
-    packages = [*map(_package, PACKAGES), *map(_optional, OPTIONAL)]
-    findings = [_python(), *packages, *_devices(), _disk(), *map(_renderer, BACKENDS), _shelf()]
-    return [*findings, verdict(findings)]
+        """All findings, in the order in which a person would ask."""
+        packages = [*map(_package, PACKAGES), *map(_optional, OPTIONAL)]
+        findings = [_python(), *packages, *_devices(), _disk(), *map(_renderer, BACKENDS), _shelf()]
+        return [*findings, verdict(findings)]
 
 
 def verdict(findings: Sequence[Finding]) -> Finding:

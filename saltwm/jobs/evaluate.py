@@ -251,6 +251,7 @@ class Settled(NamedTuple):
 
 def settle(job: Acting, results: Path, tasks: TaskSet | None = None) -> Settled:
     """Make the choices that a job leaves open, and freeze its tasks, or the given ones, in RESULTS/tasks."""
+    from saltwm.evaluation.tasks import write_tasks
     from saltwm.planning.looks import require_horizon, require_looks
 
     require_possible(job)
@@ -273,7 +274,9 @@ def settle(job: Acting, results: Path, tasks: TaskSet | None = None) -> Settled:
         history=who.history,
         method=_checked_name(job.method if job.method is not None else who.name),
     ).begun({"task_set": tasks.sha256, **who.inputs})
-    _freeze(tasks, settled.task_set)
+    assert settled.task_set is not None
+    durable.make_folder(settled.task_set.parent)
+    write_tasks(settled.task_set, tasks)
     cell = f"{tasks.world.environment}-{settled.method}-{protocol.name}-seed{tasks.seed}"
     if horizon != protocol.horizon_blocks:
         cell += f"-h{horizon}"
@@ -348,14 +351,6 @@ def _pictures(job: Acting, source: "Dataset | TaskSet") -> Path | None:
             "does not hold; give that dataset with --data as well"
         )
     return job.data
-
-
-def _freeze(tasks: TaskSet, file: Path | None) -> None:
-    from saltwm.evaluation.tasks import write_tasks
-
-    assert file is not None
-    durable.make_folder(file.parent)
-    write_tasks(file, tasks)
 
 
 # --- who decides -----------------------------------------------------------------------------------------------------

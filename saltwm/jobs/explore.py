@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from saltwm.disk.shipped import shelf_folder
 from saltwm.ground.errors import Stopped, UsageError
 from saltwm.ground.extras import EXTRAS, require
 from saltwm.jobs.job import Job, Positional, Some
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from saltwm.explore.server import Explorer
 
-SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
-"""Where the shelf is, looked at without importing torch: the server does without it."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -110,13 +109,14 @@ def folders_of(given: tuple[str, ...]) -> list[Path]:
 def _shipped(environments: tuple[str, ...]) -> list[Path]:
     """Checkpoints and held-out data of the environments, and the records of their evaluations."""
     names = [f"{environment}-{part}" for environment in environments for part in ("salt", "lewm", "data")]
-    folders = [SHIPPED / name for name in names if (SHIPPED / name).is_dir()]
+    shelf = shelf_folder()
+    folders = [shelf / name for name in names if (shelf / name).is_dir()]
     if not folders:
         raise UsageError(
-            f"nothing is shipped for {', '.join(environments)} under {SHIPPED}; give folders, such as those of: "
+            f"nothing is shipped for {', '.join(environments)} under {shelf}; give folders, such as those of: "
             "saltwm reproduce two-room --preset quick --out work/demo"
         )
-    results = SHIPPED.parent / "results"
+    results = shelf.parent / "results"
     return [*folders, *([results] if results.is_dir() else [])]
 
 

@@ -88,7 +88,7 @@ class Anatomy(Job):
         """Count, film what failed, and write the pages."""
         from saltwm.disk.records import read_cells
         from saltwm.evaluation.anatomy import examples, pair_up
-        from saltwm.jobs.failures import film_failures
+        from saltwm.jobs.pictures import film_failures
         from saltwm.report.anatomy import PICTURES, write_anatomy
 
         at_least("pages", self.pages, 0)

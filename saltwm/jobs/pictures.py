@@ -1,6 +1,7 @@
 """Moving pictures and strips of evaluated episodes, repeated from their recorded actions."""
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,10 +11,12 @@ from PIL import Image, ImageDraw, ImageFont
 
 from saltwm.disk import durable
 from saltwm.disk.film import write_film
-from saltwm.disk.records import EpisodeRecord, Task, TaskSet
+from saltwm.disk.records import EpisodeRecord, FailedEpisode, Task, TaskSet, read_tasks
 from saltwm.envs import make_env
 from saltwm.envs.base import Frame, PlanningEnv
 from saltwm.evaluation.rollout import Outcome
+from saltwm.ground.progress import progress
+from saltwm.jobs.chunks import read_outcomes
 
 PICTURE_SIZE = 160
 STRIP_FRAMES = 6
@@ -47,6 +50,25 @@ def film(tasks: TaskSet, outcomes: list[Outcome], directory: Path) -> list[Path]
             _write_strip(path.with_suffix(".png"), seen)
             paths += [path.with_suffix(".gif"), path.with_suffix(".png")]
     return paths
+
+
+def film_failures(results: Path, failed: Iterable[FailedEpisode], out: Path) -> None:
+    """Film these failures, and what the other method did there, into OUT/CELL; what is filmed already stays."""
+    results = Path(results)
+    cells = {cell.name: cell for one in failed for cell in (one.cell, one.other_cell)}
+    wanted = {(cell.name, one.episode.task) for one in failed for cell in (one.cell, one.other_cell)}
+    with progress("film failures", len(wanted)) as advance:
+        for name, cell in sorted(cells.items()):
+            folder = results / "evaluations" / name
+            if not (folder / "actions.npy").exists():
+                continue  # evaluated before actions were kept; the page says so
+            tasks = read_tasks(results / cell.evaluation.tasks_file)
+            for outcome in read_outcomes(folder):
+                if (name, outcome.record.task) in wanted:
+                    picture = f"{picture_name(outcome.record)}.png"
+                    if not any((place / picture).exists() for place in (folder / "pictures", out / name)):
+                        film(tasks, [outcome], out / name)
+                    advance()
 
 
 def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str, title: str | None = None) -> list[Path]:

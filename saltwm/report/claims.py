@@ -195,21 +195,22 @@ def _first_below(a: Sequence[float], b: Sequence[float]) -> int | None:
 
 
 def _propagation(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
-    texts, ranges = [], []
-    for d in (salt, lewm):
-        growth = d.propagation_norm[-1] / d.propagation_norm[0]
-        low, high = growth_range(d)
-        texts.append(f"{growth:.2f} ({low:.2f} to {high:.2f})")
-        ranges.append((low, high))
-    return f"SALT {texts[0]}, LeWM {texts[1]} times over {len(salt.rollout_error)} steps", below(ranges[0], ranges[1])
+    (mine, my_range), (theirs, their_range) = norm_growth(salt), norm_growth(lewm)
+    return f"SALT {mine}, LeWM {theirs} times over {len(salt.rollout_error)} steps", below(my_range, their_range)
 
 
-def growth_range(d: Diagnosis) -> tuple[float, float]:
-    """Smallest and largest growth among the measurements; of an older diagnosis, what its band allows."""
-    if not d.propagation_measured:
-        return d.propagation_low[-1] / d.propagation_high[0], d.propagation_high[-1] / d.propagation_low[0]
-    growths = [norms[-1] / norms[0] for norms in d.propagation_measured]
-    return min(growths), max(growths)
+def norm_growth(d: Diagnosis) -> tuple[str, tuple[float, float]]:
+    """Growth of the norms in words, and the smallest and largest growth among the measurements.
+
+    The range of an older diagnosis is what its band allows.
+    """
+    if d.propagation_measured:
+        growths = [norms[-1] / norms[0] for norms in d.propagation_measured]
+    else:
+        band = d.propagation_low, d.propagation_high
+        growths = [band[0][-1] / band[1][0], band[1][-1] / band[0][0]]
+    low, high = min(growths), max(growths)
+    return f"{d.propagation_norm[-1] / d.propagation_norm[0]:.2f} ({low:.2f} to {high:.2f})", (low, high)
 
 
 def _apart(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:

@@ -11,8 +11,6 @@ from saltwm.report.claims import Finding, Verdict
 from saltwm.report.findings import Findings, Run
 from saltwm.report.table import Cell
 
-FOUR = ("two-room", "reacher", "push-t", "cube")
-
 
 @dataclass(frozen=True)
 class Arm:
@@ -79,8 +77,7 @@ class Evidence:
             {cell.evaluation.tasks_sha256: cell for cell in self.cells(environment, m, horizon)} for m in (a, b)
         )
         both = [tasks for tasks in ours if tasks in theirs]
-        a_won, b_won = ([x for tasks in both for x in outcomes(side[tasks])] for side in (ours, theirs))
-        return a_won, b_won
+        return outcomes(ours[tasks] for tasks in both), outcomes(theirs[tasks] for tasks in both)
 
     def difference(self, environment: str, a: str, b: str, horizon: int = 5) -> PairedDifference | None:
         """a against b on the tasks that both have."""
@@ -97,9 +94,9 @@ class Evidence:
         return [run for run in self.findings.runs if run.name in names and run.environment == environment]
 
 
-def outcomes(cell: Evaluated) -> list[bool]:
-    """Success by task."""
-    return [episode.success for episode in cell.episodes]
+def outcomes(cells: Iterable[Evaluated]) -> list[bool]:
+    """Success by task, the cells one after another."""
+    return [episode.success for cell in cells for episode in cell.episodes]
 
 
 # --- paired tests ----------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from saltwm.disk.records import Cell as Evaluated
 from saltwm.disk.records import Comparison, Evaluation
-from saltwm.evaluation.contests import compare, family
+from saltwm.evaluation.contests import compare_shared, family
 from saltwm.evaluation.statistics import holm, wilson
 from saltwm.report import tables
+from saltwm.report.evidence import outcomes
 from saltwm.report.findings import Findings
 from saltwm.report.table import NONE, Cell, Table, table
 
@@ -53,7 +54,7 @@ def _rows(cells: Sequence[Evaluated]) -> list[tuple[Sides, Comparison | None, Co
             sides = {"prior": of_model.get("prior", []), "planner": of_model.get(alone, []), "both": of_model.get(both)}
             if sides["prior"] and sides["both"]:
                 found: Sides = {name: side or [] for name, side in sides.items()}
-                more, better = (_compared(found["both"], found[other]) for other in ("prior", "planner"))
+                more, better = (compare_shared(found["both"], found[other]) for other in ("prior", "planner"))
                 rows.append((found, more, better))
     return sorted(rows, key=lambda row: _order(row[0]["both"][0].evaluation))
 
@@ -69,13 +70,6 @@ def _by_model(cells: Sequence[Evaluated]) -> dict[tuple[object, ...], dict[str, 
             if not same or same[0].evaluation.planner == e.planner:
                 same.append(cell)
     return found
-
-
-def _compared(a: list[Evaluated], b: list[Evaluated]) -> Comparison | None:
-    """Both on the task sets that they share."""
-    shared = {cell.evaluation.tasks_sha256 for cell in a} & {cell.evaluation.tasks_sha256 for cell in b}
-    in_a, in_b = ([cell for cell in side if cell.evaluation.tasks_sha256 in shared] for side in (a, b))
-    return compare(in_a, in_b) if shared else None
 
 
 def _order(e: Evaluation) -> tuple[object, ...]:
@@ -95,10 +89,10 @@ def _who(e: Evaluation) -> list[Cell | str]:
 
 
 def _share(cells: Sequence[Evaluated]) -> Cell | str:
-    outcomes = [episode.success for cell in cells for episode in cell.episodes]
-    if not outcomes:
+    reached = outcomes(cells)
+    if not reached:
         return NONE
-    rate = wilson(sum(outcomes), len(outcomes))
+    rate = wilson(sum(reached), len(reached))
     return Cell(f"{100 * rate.successes / rate.n:.1f} ({rate.successes}/{rate.n})")
 
 

@@ -13,7 +13,7 @@ from saltwm.report import paper_figures, sections, studies, tables
 from saltwm.report.claims import PAPERS_LEWM, Claim, claims
 from saltwm.report.findings import HOW_TO_COMPARE, Findings, read_findings
 from saltwm.report.imitation import imitation
-from saltwm.report.table import NONE, escaped, markdown, markdown_table, plain
+from saltwm.report.table import NONE, escaped, markdown, markdown_table, one_per_line, plain
 from saltwm.report.tables import PooledRow
 
 BEGIN, END = "<!-- results: made from the records, do not edit -->", "<!-- end of results -->"
@@ -92,11 +92,14 @@ def document(findings: Findings, command: str) -> str:
     protocols = sorted({cell.evaluation.protocol for cell in findings.cells}, key=tables.protocol_order)
     parts = [
         "# Results",
-        f"Made from the records in `{findings.results}` by `{command}`, not by hand. "
-        f"Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %; a difference is claimed "
-        "only where the exact paired test has p < 0.05; Holm's p, corrected for all tests of a table, stands beside "
-        "it. Intervals and tests speak of tasks and evaluation seeds, and of training seeds where a row names several. "
-        "H is the number of action blocks that are planned, and carried out before the next look. " + HOW_TO_COMPARE,
+        one_per_line(
+            f"Made from the records in `{findings.results}` by `{command}`, not by hand. "
+            f"Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %; a difference is claimed "
+            "only where the exact paired test has p < 0.05; Holm's p, corrected for all tests of a table, stands "
+            "beside it. Intervals and tests speak of tasks and evaluation seeds, and of training seeds where a row "
+            "names several. H is the number of action blocks that are planned, and carried out before the next look. "
+            + HOW_TO_COMPARE
+        ),
         *(f"> Unfinished: {escaped(note)}" for note in findings.unfinished),
         *_claims(claims(findings)),
         *markdown(sections.main_table(findings)),
@@ -124,9 +127,12 @@ def _claims(judged: Sequence[Claim]) -> list[str]:
     if not parts:
         return []
     for claim in judged:
-        parts.append(f"**{claim.sentence}.** The paper, {claim.place}. Rule: {claim.rule}.")
-        parts += markdown(sections.claim_table(claim))
+        parts += [_in_words(claim), *markdown(sections.claim_table(claim))]
     return parts
+
+
+def _in_words(claim: Claim) -> str:
+    return one_per_line(f"**{claim.sentence}.** The paper, {claim.place}. Rule: {claim.rule}.")
 
 
 def _paper(findings: Findings) -> list[str]:
@@ -136,14 +142,13 @@ def _paper(findings: Findings) -> list[str]:
 
 def _studies(findings: Findings) -> list[str]:
     """The paper's ablations and sweeps, as far as they were run."""
-    parts, reports = ["## Studies", studies.HOW], studies.study_reports(findings)
+    parts, reports = ["## Studies", one_per_line(studies.HOW)], studies.study_reports(findings)
     for report in reports:
         parts += markdown(report.table, "###")
         if report.drawing:
             parts.append(f"![{escaped(report.table.title)}]({studies.figure_file(report.name)})")
         parts += ["\n".join(map(escaped, report.sentences))] if report.sentences else []
-        parts.append(f"**{report.claim.sentence}.** The paper, {report.claim.place}. Rule: {report.claim.rule}.")
-        parts += markdown(sections.claim_table(report.claim)) or ["Not decided yet."]
+        parts += [_in_words(report.claim), *(markdown(sections.claim_table(report.claim)) or ["Not decided yet."])]
     parts += markdown(studies.efficiency(findings), "###")
     left = studies.not_begun(findings, reports)
     return [*parts, f"Not run: {', '.join(left)}."] if left else parts

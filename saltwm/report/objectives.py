@@ -16,7 +16,7 @@ from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import Finding
 from saltwm.report.elements import command_of
-from saltwm.report.evidence import FOUR, Arm, Evidence, decided, difference_text, tested
+from saltwm.report.evidence import Arm, Evidence, decided, difference_text, tested
 from saltwm.report.table import Cell
 
 OTHER_OBJECTIVES = {
@@ -137,7 +137,7 @@ def published_rate(environment: str, arm: Arm) -> float | None:
     if (environment, arm.method) in paper_figures.SUCCESS:
         return paper_figures.SUCCESS[environment, arm.method].mean
     quoted = (paper_figures.QUOTED | paper_figures.ELSEWHERE).get(arm.label)
-    return None if quoted is None else quoted[FOUR.index(environment)]
+    return None if quoted is None else quoted[paper_figures.FOUR.index(environment)]
 
 
 # --- the sweep -------------------------------------------------------------------------------------------------------

@@ -8,19 +8,19 @@ from collections.abc import Iterable, Sequence
 
 from saltwm.disk.records import Cell as Evaluated
 from saltwm.disk.records import Comparison, Diagnosis, Evaluation, Failure
-from saltwm.evaluation.contests import compare, family, has_usual_planner, on_shared_tasks, training_seed
+from saltwm.evaluation.contests import compare_shared, family, has_usual_planner, training_seed
 from saltwm.evaluation.statistics import holm
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import Claim, comparison_order
 from saltwm.report.elements import ELEMENTS
 from saltwm.report.findings import Findings, Run
+from saltwm.report.paper_figures import FOUR
 from saltwm.report.table import NONE, Cell, Table, table
 from saltwm.report.tables import PooledRow
 
 STEPS_SHOWN = (1, 5, 10, 20)
 THRESHOLDS = (3.0, 5.0, 10.0)
 """Of the ratio r: the paper's 5 and two others, to see what hangs on it."""
-FOUR = ("two-room", "reacher", "push-t", "cube")
 _TONES = {"better": "better", "worse": "worse", "holds": "better", "does not hold": "worse"}
 
 
@@ -213,9 +213,7 @@ def _against_plain(findings: Findings, row: PooledRow, rows: Sequence[PooledRow]
             row.environment, row.protocol, row.horizon_blocks)  # fmt: skip
         models = [(family(e), e.history_frames) for e in (mine, theirs)]
         if same and models[0] == models[1] and _is_plain(theirs) and other is not row:
-            in_a, in_b = on_shared_tasks(_cells(findings, row), _cells(findings, other))
-            once = [list({cell.name: cell for cell in side}.values()) for side in (in_a, in_b)]
-            return compare(once[0], once[1]) if in_a else None
+            return compare_shared(_cells(findings, row), _cells(findings, other))
     return None
 
 
@@ -356,10 +354,10 @@ def propagation(findings: Findings) -> Table | None:
         ),
         f"One-step error of SALT over LeWM: {'; '.join(_one_step_ratios(findings)) or 'not measured'}; † "
         "{} to {}. ".format(*paper_figures.ONE_STEP_RATIO)
-        + "Errors relative to the spread of the model's own latents, on held-out episodes; rollouts start from that "
-        "many frames; norm is the geometric mean of the spectral norm of Phi_{0->k}; rho takes the Jacobian by the "
-        "latest latent as the paper does, or by the whole history; spread of Jacobian is how much its largest singular "
-        "value varies over states, relative to its mean, for fixed actions.",
+        + "Errors are relative to the spread of the model's own latents, on held-out episodes. Rollouts start from as "
+        "many frames as `frames` says. Norm is the geometric mean of the spectral norm of Phi_{0->k}. Rho takes the "
+        "Jacobian by the latest latent as the paper does, or by the whole history. Spread of Jacobian is how much its "
+        "largest singular value varies over states, relative to its mean, for fixed actions.",
         ("run", "model"),
         [findings.again([findings.results / "diagnostics" / run.name for run, _ in runs])] if findings.again else [],
     )  # fmt: skip
@@ -430,27 +428,33 @@ def probes(findings: Findings) -> Table | None:
     """What the latents know."""
     return table(
         "What the latents know",
-        ["environment", "run", "model", "R² of probes", "cost order", "frames"],
+        ["environment", "run", "model", "part of the state", "R²", "worst to best", "network", "control",
+         "cost order", "frames"],
         (
             [
                 tables.environment_name(p.environment),
                 run.name,
                 _model_cell(run, p.method, p.objective),
-                ", ".join(f"{probe.field} {tables.probe_scores(probe)}" for probe in p.fields),
+                probe.field,
+                f"{probe.r2:.2f}",
+                NONE if probe.worst == probe.best else f"{probe.worst:.2f} to {probe.best:.2f}",
+                NONE if probe.network is None else f"{probe.network:.2f}",
+                NONE if probe.network_control is None else f"{probe.network_control:.2f}",
                 NONE if p.cost_order is None else f"{p.cost_order:.2f}",
                 str(p.frames),
             ]
             for run, p in ((run, run.probes) for run, _ in _diagnosed(findings))
             if p
+            for probe in p.fields
         ),
         "R² of each part of the state read linearly from z, on episodes the probes were not fitted on (angles as sine "
-        "and cosine), and in brackets that of its worst and best coordinate or joint, of a small network, and of that "
-        "network fitted to other frames (control); a low linear value says that it is not there on a line, not that z "
-        "does not know it; at 0 or below the fit does not carry over to other episodes. Cost order: Spearman's "
+        "and cosine). Worst to best: that of its coordinates or joints. Network: that of a small network. Control: "
+        "that of the network fitted to other frames. A low linear value says that the part is not there on a line, not "
+        "that z does not know it. At 0 or below the fit does not carry over to other episodes. Cost order: Spearman's "
         "correlation of the planner's cost, the squared distance of two latents, with the environment's own distance, "
         "over pairs of frames of one held-out episode. Made by the same commands.",
-        ("run", "model", "R² of probes"),
-    )
+        ("run", "model", "part of the state"),
+    )  # fmt: skip
 
 
 def training(findings: Findings) -> Table | None:

@@ -11,15 +11,15 @@ from functools import partial
 
 import numpy as np
 
-from saltwm.disk.records import Cell as Evaluated
-from saltwm.disk.records import Efficiency
+from saltwm.disk.records import Efficiency, Rate
 from saltwm.evaluation.statistics import ALPHA, holm, over_seeds, paired_difference, wilson
 from saltwm.ground.rng import stream
 from saltwm.report import objectives, paper_figures, tables
-from saltwm.report.claims import Claim, Finding, Verdict, growth_range
-from saltwm.report.evidence import FOUR, Arm, Evidence, Study, decided, difference_text, outcomes, tested
+from saltwm.report.claims import Claim, Finding, Verdict, below, norm_growth
+from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_text, outcomes, tested
 from saltwm.report.figures import Drawing, Point, success_by_variant
 from saltwm.report.findings import Findings
+from saltwm.report.paper_figures import FOUR
 from saltwm.report.table import Cell, Table
 
 SEEDS = (0, 1, 2)
@@ -111,9 +111,7 @@ def _interaction(evidence: Evidence) -> list[Finding]:
     for environment in evidence.study.environments:
         found = [evidence.cells(environment, arm.method) for arm in objective_arms(environment)]
         if all(found) and len({tuple(c.evaluation.tasks_sha256 for c in cells) for cells in found}) == 1:
-            salt_one, salt_roll, lewm_one, lewm_roll = (
-                np.array([x for cell in cells for x in outcomes(cell)], dtype=float) for cells in found
-            )
+            salt_one, salt_roll, lewm_one, lewm_roll = (np.array(outcomes(cells), dtype=float) for cells in found)
             changes.append((environment, salt_roll - salt_one, lewm_roll - lewm_one))
     if not changes:
         return []
@@ -138,17 +136,12 @@ def _interaction(evidence: Evidence) -> list[Finding]:
 def _free(evidence: Evidence) -> list[Finding]:
     """The norms of a free A0 grow less than LeWM's, as SALT's do."""
     found = [evidence.diagnosis("push-t", arm.method) for arm in evidence.study.arms("push-t")]
-    if any(d is None for d in found):
+    growths = [norm_growth(d) for d in found if d is not None]
+    if len(growths) < len(found):
         return []
-    texts, ranges = [], []
-    for d in found:
-        assert d is not None
-        ranges.append(growth_range(d))
-        growth = d.propagation_norm[-1] / d.propagation_norm[0]
-        texts.append(f"{growth:.2f} ({ranges[-1][0]:.2f} to {ranges[-1][1]:.2f})")
-    free, lewm = ranges[1], ranges[2]
-    verdict: Verdict = "holds" if free[1] < lewm[0] else "does not hold" if lewm[1] < free[0] else "not shown"
-    return [Finding("push-t", "", f"SALT {texts[0]}, free A0 {texts[1]}, LeWM {texts[2]}", verdict)]
+    (salt, _), (free, free_range), (lewm, lewm_range) = growths
+    text = f"SALT {salt}, free A0 {free}, LeWM {lewm}"
+    return [Finding("push-t", "", text, below(free_range, lewm_range))]
 
 
 def _extremes(evidence: Evidence) -> list[Finding]:
@@ -180,7 +173,7 @@ def _steady(evidence: Evidence, points: float = 3.0) -> list[Finding]:
         cells = [evidence.cells(environment, arm.method) for arm in study.arms(environment)]
         if not all(cells):
             continue
-        rates = [100 * np.mean([x for cell in some for x in outcomes(cell)]) for some in cells]
+        rates = [100 * np.mean(outcomes(some)) for some in cells]
         spread = float(max(rates) - min(rates))
         differs = any(e == environment and p < ALPHA for e, _, _, p in tests)
         verdict: Verdict = "holds" if spread <= points else "does not hold" if differs else "not shown"
@@ -364,9 +357,10 @@ def _report(evidence: Evidence) -> _StudyReport | None:
         found = len(lines)
         for horizon, arm in itertools.product(study.horizons, evidence.arms(environment)):
             cells = evidence.cells(environment, arm.method, horizon)
-            if cells:
-                lines.append(_line(evidence, environment, horizon, arm, cells))
-                points.append(_point(study, environment, horizon, arm, cells))
+            if reached := outcomes(cells):
+                rate = wilson(sum(reached), len(reached))
+                lines.append(_line(evidence, environment, horizon, arm, rate))
+                points.append(_point(study, environment, horizon, arm, rate))
             elif row := study.instead(environment, arm):
                 instead.append(row)
             else:
@@ -401,11 +395,7 @@ def _is_studys_own(study: Study, arm: Arm) -> bool:
     return arm.method not in ("salt", "lewm", "lewm-history3") or study.name == "horizon"
 
 
-def _line(
-    evidence: Evidence, environment: str, horizon: int, arm: Arm, cells: list[Evaluated]
-) -> tuple[Cell | str, ...]:
-    reached = [x for cell in cells for x in outcomes(cell)]
-    rate = wilson(sum(reached), len(reached))
+def _line(evidence: Evidence, environment: str, horizon: int, arm: Arm, rate: Rate) -> tuple[Cell | str, ...]:
     reference = evidence.study.reference
     other = None if arm.method == reference else evidence.difference(environment, arm.method, reference, horizon)
     return (
@@ -420,9 +410,7 @@ def _line(
     )
 
 
-def _point(study: Study, environment: str, horizon: int, arm: Arm, cells: list[Evaluated]) -> Point:
-    reached = [x for cell in cells for x in outcomes(cell)]
-    rate = wilson(sum(reached), len(reached))
+def _point(study: Study, environment: str, horizon: int, arm: Arm, rate: Rate) -> Point:
     label = f"H={horizon}" if len(study.horizons) > 1 else arm.label
     return Point(
         tables.environment_name(environment),

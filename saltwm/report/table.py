@@ -1,6 +1,7 @@
 """One record for every table, and its three renderings: terminal, Markdown, page (macros.html has the last)."""
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 NONE = "-"
+WIDTH = 120
+"""Of a line of code in a document."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,8 @@ def markdown(shown: Table | None, heading: str = "##") -> list[str]:
         return []
     parts = [f"{heading} {escaped(shown.title)}"] if shown.title else []
     parts += [markdown_table(shown.header, ([_emphasised(cell) for cell in row] for row in shown.rows))]
-    parts += [shown.note] if shown.note else []
-    return parts + ([_code(shown.commands)] if shown.commands else [])
+    parts += [one_per_line(shown.note)] if shown.note else []
+    return parts + ([code(shown.commands)] if shown.commands else [])
 
 
 def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -90,9 +93,33 @@ def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str
     return "\n".join("| " + " | ".join(escaped(cell) for cell in row) + " |" for row in rows)
 
 
-def _code(commands: Iterable[str]) -> str:
-    """Commands as a block of code."""
-    return "\n".join(["```", *dict.fromkeys(map(_printable, commands)), "```"])
+def code(commands: Iterable[str]) -> str:
+    """Commands as a block of code; one of many words goes on in the next line, as a shell takes it."""
+    return "\n".join(["```", *dict.fromkeys(_folded(_printable(command)) for command in commands), "```"])
+
+
+def _folded(command: str) -> str:
+    if len(command) <= WIDTH or command.startswith("#"):
+        return command
+    lines: list[str] = []
+    for word in map(shlex.quote, shlex.split(command)):
+        fits = lines and len(lines[-1]) + len(word) < WIDTH - 2
+        lines[-1:] = [f"{lines[-1]} {word}"] if fits else [*lines[-1:], word]
+    return " \\\n  ".join(lines)
+
+
+_NEXT = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][*]{2})) (?=[^a-z ])")
+_ABBREVIATED = re.compile(r"\b(App|Sec|eq)\.$")
+
+
+def one_per_line(text: str) -> str:
+    """The text with every sentence on a line of its own; what stands in brackets or in code stays together."""
+    lines = [""]
+    for part in _NEXT.split(text):
+        line = f"{lines[-1]} {part}".lstrip()
+        is_whole = line.count("(") == line.count(")") and line.count("`") % 2 == 0 and not _ABBREVIATED.search(line)
+        lines[-1:] = [line, ""] if is_whole else [line]
+    return "\n".join(filter(None, lines))
 
 
 def escaped(text: str) -> str:

@@ -193,7 +193,7 @@ def test_the_verdict_sentences_follow_the_comparisons(four, tmp_path):
 def test_probes_training_and_claims_stand_with_one_environment_too(page):
     text = words(page)
     assert 'id="overview"' not in page
-    for expected in ("agent_position 0.98", "cost order", "42 min", "The paper's claims", "How long it took"):
+    for expected in ("agent_position", "0.98", "cost order", "42 min", "The paper's claims", "How long it took"):
         assert expected.replace("'", "&#39;") in text or expected in text
 
 
