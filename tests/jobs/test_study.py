@@ -16,7 +16,7 @@ from saltwm.disk.durable import read_config
 from saltwm.disk.records import Evaluation
 from saltwm.evaluation import sweep
 from saltwm.ground.errors import MismatchError, UsageError
-from saltwm.jobs import presets, recipes, study
+from saltwm.jobs import lanes, presets, recipes, study
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.job import spell
 from saltwm.jobs.recipes import DATA, RUN, Recipe
@@ -96,6 +96,11 @@ def test_the_report_reads_the_names_that_a_study_gives(name):
 # --- running one -----------------------------------------------------------------------------------------------------
 
 
+def ended(code):
+    """A process that is over."""
+    return SimpleNamespace(poll=lambda: code, terminate=lambda: None)
+
+
 @pytest.fixture
 def small(monkeypatch, tmp_path, tiny):
     """A study of two variants that takes seconds, run in this process."""
@@ -108,12 +113,12 @@ def small(monkeypatch, tmp_path, tiny):
     monkeypatch.setitem(PLANS, "modulation", plan)
     ran = []
 
-    def run(words, check):
+    def begin(words, **_):
         ran.append(words[3])
         perform(cli.parse(words[3:]))
-        return SimpleNamespace(returncode=0)
+        return ended(0)
 
-    monkeypatch.setattr(study.subprocess, "run", run)
+    monkeypatch.setattr(lanes.subprocess, "Popen", begin)
     return Study(
         "modulation", data=tmp_path / "data", out=tmp_path / "out", results=tmp_path / "results", workers=1
     ), ran
@@ -133,6 +138,14 @@ def test_a_study_runs_what_is_missing_and_nothing_twice(small, monkeypatch):
     assert found == {"two-room-salt-clean-seed1", "two-room-salt-modes0-clean-seed1"}
     record = read_config(Evaluation, job.results / "evaluations/two-room-salt-modes0-clean-seed1/evaluation.json")
     assert record.variant.departures == ("R 0",)
+
+
+def test_side_by_side_a_study_does_the_same(small):
+    job, ran = small
+    perform(dataclasses.replace(job, at_once=2))
+    assert ran[:3] == ["collect", "train", "train"]
+    assert sorted(ran[3:]) == ["diagnose", "diagnose", "evaluate", "evaluate"]
+    assert all(step.done for step in steps(job))
 
 
 @pytest.fixture
@@ -197,7 +210,7 @@ def test_runs_of_two_datasets_are_no_study(dataset, run, monkeypatch):
 
 def test_a_command_that_fails_ends_the_study_with_its_exit_code(small, monkeypatch):
     job, _ = small
-    monkeypatch.setattr(study.subprocess, "run", lambda words, check: SimpleNamespace(returncode=7))
+    monkeypatch.setattr(lanes.subprocess, "Popen", lambda words: ended(7))
     with pytest.raises(study.StudyFailedError, match="exit code 7 of: saltwm collect two-room") as error:
         perform(job)
     assert error.value.exit_code == 7

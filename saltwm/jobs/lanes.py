@@ -1,0 +1,91 @@
+"""Commands side by side, each a process of its own: what `saltwm study --at-once` runs its trainings in.
+
+Two trainings with a thread each do more than one with two threads, because threads wait for one another in every layer.
+"""
+
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from saltwm.disk import durable
+from saltwm.processes.stopping import stop_signal
+
+POLL_SECONDS = 0.1
+
+
+class Lanes:
+    """Up to `at_once` running commands; of several, each writes to a log of its own and has its share of threads."""
+
+    def __init__(self, at_once: int, logs: Path, stopped_by: Callable[[], int]) -> None:
+        self._at_once, self._logs, self._stopped_by = at_once, logs, stopped_by
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def running(self) -> list[str]:
+        """The commands under way."""
+        return list(self._running)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may start."""
+        return len(self._running) < self._at_once
+
+    def log_of(self, name: str) -> Path | None:
+        """Where the command of that name writes; None where it has the terminal to itself."""
+        return None if self._at_once == 1 else self._logs / f"{name}.log"
+
+    def start(self, command: str, name: str) -> None:
+        """Begin a command as a person types it; no command twice at a time."""
+        assert command not in self._running
+        words = [sys.executable, "-m", *shlex.split(command)]
+        log = self.log_of(name)
+        if log is None:
+            self._running[command] = subprocess.Popen(words)
+            return
+        durable.make_folder(log.parent)
+        threads = max(1, (os.cpu_count() or 1) // self._at_once)
+        with _appending(log) as file:
+            self._running[command] = subprocess.Popen(
+                words, stdout=file, stderr=file, env={**os.environ, "OMP_NUM_THREADS": str(threads)}
+            )
+
+    def next_end(self) -> tuple[str, int]:
+        """Wait for one to end, and give its command and exit code; a stop asked of this process is passed on once."""
+        has_passed_on = False
+        while True:
+            for command, process in self._running.items():
+                if (code := process.poll()) is not None:
+                    del self._running[command]
+                    return command, code
+            if self._stopped_by() and not has_passed_on:
+                has_passed_on = True
+                self.stop()
+            time.sleep(POLL_SECONDS)
+
+    def stop(self) -> None:
+        """Ask all of them to stop. SIGTERM: a second SIGINT, after the terminal's own, would not let them save."""
+        for process in self._running.values():
+            process.terminate()
+
+
+@contextlib.contextmanager
+def lanes(at_once: int, logs: Path) -> Iterator[Lanes]:
+    """Lanes that leave no process behind."""
+    with stop_signal() as stopped_by:
+        some = Lanes(at_once, logs, stopped_by)
+        try:
+            yield some
+        finally:
+            some.stop()
+            while some.running:
+                some.next_end()
+
+
+def _appending(file: Path) -> IO[bytes]:
+    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644), "wb")
