@@ -194,7 +194,7 @@ def test_cem_finds_the_mode_that_map_finds():
     model = shaken(SMALL)
     at = proposed(situation(model, 2))
     exact = planner_of(MapConfig(starts=4, iterations=30))(model, at, horizon=HORIZON, generators=generators(0, 1))
-    thorough = CEMMapConfig(candidates=400, iterations=60, elites=40)
+    thorough = CEMMapConfig(w=1.0, candidates=400, iterations=60, elites=40)
     sampled = planner_of(thorough)(model, at, horizon=HORIZON, generators=generators(0, 1))
     torch.testing.assert_close(sampled.actions, exact.actions, rtol=0, atol=0.02)
     torch.testing.assert_close(sampled.elite_costs[:, -1], exact.elite_costs[:, -1], rtol=0.02, atol=1e-3)
