@@ -146,6 +146,15 @@ SABOTAGES = [
              'return "another Host"', "pass", "tests/explore/test_guard.py -k rebinding"),
     Sabotage("N16", "the explorer follows a link outside", "explore/folders.py",
              "if not real.is_relative_to(root.resolve()):", "if False:", "tests/explore/test_folders.py -k inside"),
+    # --- studies and samplers
+    Sabotage("N20", "the prior leaves the cost of cem-map", "planning/with_prior.py",
+             "return distance(candidates) + price * away.square().sum(dim=(2, 3))", "return distance(candidates)",
+             "tests/planning/test_map.py -k mode"),
+    Sabotage("N21", "a step of a study does not wait for its training", "jobs/study.py",
+             "self.strand[: len(earlier.strand)] == earlier.strand", "self.strand[:1] == earlier.strand",
+             "tests/jobs/test_lanes.py -k waits"),
+    Sabotage("N22", "a stopped study leaves its trainings behind", "jobs/lanes.py",
+             "            process.terminate()", "            pass", "tests/jobs/test_lanes.py -k stop --timeout 90"),
     # --- other people's files
     Sabotage("S17", "pickles are loaded", "interop/weights/pt_child.py",
              "weights_only=True", "weights_only=False", "tests/promises/test_pt_files_are_read_apart.py"),
