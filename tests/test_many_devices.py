@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import saltwm
 from processes import children_of, is_gone
 from trainers import measured_rows, pair, trainer, wait_until
 
@@ -301,7 +302,8 @@ def test_a_time_that_nobody_can_wait_is_refused_before_anything_starts(tiny, dat
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_before_anything_starts(dataset, tmp_path):
-    code, _, err = finish(start(dataset, tmp_path / "run", "--batch-size", 9, "--devices", 2))
+    words = ["train", dataset.path, "--out", tmp_path / "run", *SMALL, "--batch-size", 9, "--devices", 2]
+    code, _, err = saltwm(*words, check=False)
     assert code == 2
     assert err == "saltwm: a batch of 9 windows cannot be shared evenly by 2 processes\n"
     assert not (tmp_path / "run").exists()

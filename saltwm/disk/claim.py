@@ -7,7 +7,8 @@ from typing import Any
 from saltwm.disk import durable
 from saltwm.disk.layout import LOCK_FILE
 from saltwm.ground.errors import MismatchError, UsageError
-from saltwm.ground.identity import differences, filed, identity
+from saltwm.ground.identity import filed, identity
+from saltwm.ground.strict_json import differences
 
 
 def claim(file: Path, record: Any, read: Callable[[Path], Any], remedy: str | None = None) -> None:

@@ -34,16 +34,3 @@ def _without(value: Any, marks: set[str]) -> Any:
 
 def _marks(field: "dataclasses.Field[Any]") -> list[str]:
     return [mark for mark in getattr(field.type, "__metadata__", ()) if isinstance(mark, str)]
-
-
-def differences(expected: Any, found: Any, place: str = "") -> list[str]:
-    """'source.seed: expected 6, found 5' for each field in which two identities differ, at any depth."""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        keys = dict.fromkeys([*expected, *found])
-        return [line for key in keys for line in differences(expected.get(key), found.get(key), f"{place}.{key}")]
-    return [] if expected == found else [f"{place[1:]}: expected {_short(expected)}, found {_short(found)}"]
-
-
-def _short(value: Any) -> str:
-    """A value as it is written, a SHA-256 by its first twelve digits."""
-    return value[:12] if isinstance(value, str) and len(value) == 64 else repr(value)

@@ -23,8 +23,8 @@ from saltwm.disk import durable
 from saltwm.disk.claim import claim, require_own
 from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import DamagedError, MismatchError
-from saltwm.ground.identity import Aside, Memo, differences
-from saltwm.ground.strict_json import from_plain, to_plain
+from saltwm.ground.identity import Aside, Memo
+from saltwm.ground.strict_json import differences, from_plain, to_plain
 from saltwm.planning.names import planner_text
 
 __all__ = [

@@ -447,14 +447,8 @@ def _row(cell: Cell, label: str) -> SuccessRow:
 
 def run_name(evaluation: Evaluation) -> str | None:
     """Name of the run's folder: `salt` for runs/salt/checkpoints/step-000200 and for runs/salt."""
-    path = _run_path(evaluation)
-    return None if path is None else path.name
-
-
-def _run_path(evaluation: Evaluation) -> Path | None:
-    """The run that was evaluated, or the checkpoint itself where it stands alone; none for a policy without weights."""
     if evaluation.checkpoint is None:
         return None
     path = Path(evaluation.checkpoint)
     is_of_a_run = path.parent.name == "checkpoints" and re.fullmatch(r"step-\d+", path.name)
-    return path.parent.parent if is_of_a_run else path
+    return (path.parent.parent if is_of_a_run else path).name
