@@ -11,7 +11,7 @@ from saltwm.ground.config import RunConfig
 from saltwm.train import make_windows
 
 TIMED_WINDOWS = 2
-"""Of the batch: a step takes time in proportion to its windows, and a whole one would take minutes here."""
+"""Windows of the timed step: it takes time in proportion to them, and a whole batch would take minutes here."""
 PAPERS_RATES = {
     ("salt", "rollout"): 2.4,
     ("salt", "one-step"): 6.0,

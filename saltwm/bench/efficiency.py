@@ -28,7 +28,7 @@ from saltwm.model.world_model import WorldModel
 MODELS = ("salt", "lewm")
 ENVIRONMENTS = ("two-room", "reacher", "push-t", "cube")
 ITERATIONS = {"salt": 5, "lewm": 1}
-"""Of CEM's thirty that are run; each costs what the next one does."""
+"""Iterations that are run of CEM's thirty; each costs what the next one does."""
 
 
 def efficiency(*, horizons: tuple[int, ...] = HORIZONS, rounds: int = 3, training_rounds: int = 6) -> Efficiency:

@@ -250,7 +250,7 @@ def matrix_cost(model: WorldModel, situation: Situation) -> Cost:
 
 
 def contraction_cost(model: WorldModel, situation: Situation) -> Cost:
-    """The same without a matrix per candidate: plain einsums over the stacked modes, in the best order."""
+    """The terminal cost without a matrix per candidate: plain einsums over the stacked modes, in the best order."""
     transition = model.transition
     assert isinstance(transition, StateAffine)
     modes = torch.cat([transition.base_matrix()[None], transition.N])

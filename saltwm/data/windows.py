@@ -110,7 +110,7 @@ class Windows:
         return self.batch_later(ids).result()
 
     def batch_later(self, ids: Ids) -> "BatchLater":
-        """The same, begun now and waited for in `.result()`."""
+        """Begin to read a batch as `batch` does; `.result()` waits for it."""
         episodes, starts = self.locate(ids)
         steps = starts[:, None] + np.arange(self.blocks + 1) * self.frameskip
         frames = self._pictures.read_frames_later(np.repeat(episodes, self.blocks + 1), steps.ravel())

@@ -158,7 +158,7 @@ class Dataset:
         return self.read_frames_later(episodes, steps).result()
 
     def read_frames_later(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> "_FramesLater":
-        """The same, begun now and waited for in `.result()`."""
+        """Begin to read frames as `read_frames` does; `.result()` waits for them."""
         episodes, steps = np.asarray(episodes), np.asarray(steps)
         count = check("episodes", episodes, "N", dtype="int")["N"]
         check("steps", steps, "N", dtype="int", N=count)
@@ -279,7 +279,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class OldRoot:
-    """Of the root before the dataset grew, what the new one does not hold; with it the old hash can be checked."""
+    """Values of the root before the dataset grew that the new one does not hold; the old hash is checked with them."""
 
     action_mean: list[float]
     action_std: list[float]

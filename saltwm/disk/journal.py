@@ -26,7 +26,7 @@ _NEEDED = {
 COLLAPSE_RANK = 3.0
 """Below this effective rank the latents no longer tell states apart, and the run says so."""
 COLLAPSE_STD = 0.1
-"""The same for their mean spread, which SIGReg holds near 1: without it all latents shrink to a point, rank and all."""
+"""Below this mean spread, which SIGReg holds near 1, they shrink to a point, whatever their rank."""
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -63,9 +63,9 @@ class TaskSet:
     pairs_considered: int
     """Start-goal pairs looked at until the set was full."""
     pairs_solved_at_start: int
-    """Of those, dropped (or, where the protocol keeps them, kept) although already solved."""
+    """Pairs among them that were already solved: dropped, or kept where the protocol keeps them."""
     pairs_too_near: int
-    """Of those, dropped for lying below the protocol's smallest distance though unsolved."""
+    """Unsolved pairs among them that were dropped, because they lie below the protocol's smallest distance."""
     tasks: tuple[Task, ...]
 
     @property
@@ -129,15 +129,15 @@ class ModelVariant:
     """K"""
     starts: int
     seed: int
-    """Of the training: weights, batches and projections."""
+    """Seed of the training: weights, batches and projections."""
     departures: tuple[str, ...]
     """What differs from the preset's recipe for the environment: `objective one-step`, `R 0`. Empty: none of this."""
     recipe_sha256: str
-    """Of the whole training config without its seed, and of the data: runs that share it differ in the seed alone."""
+    """Hash of the training config without its seed and of the data: runs that share it differ in the seed alone."""
     regulariser: str | None = field(default=None, metadata=IF_SET)
     """The objective whose terms stand in SIGReg's place; none in eq. 10."""
     weights: dict[str, float] | None = field(default=None, metadata=IF_SET)
-    """Of its terms, as they were in this environment."""
+    """Weights of its terms, as they were in this environment."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Evaluation:
     history_frames: int = field(default=1, metadata=LATER)
     """Context frames that the model was given."""
     prior_sha256: str | None = field(default=None, metadata=LATER)
-    """Of the manifest of the action prior that the planner used; None for planners without one."""
+    """Hash of the manifest of the action prior that the planner used; None for planners without one."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class OneFrameStart:
 
     trajectories: int
     one_step_error: float
-    """Of predictions that see as many frames as there are since the start."""
+    """Error of predictions that see as many frames as there are since the start."""
     rollout_error: tuple[float, ...]
     propagation_norm: tuple[float, ...]
     rho: tuple[float, ...]
@@ -222,7 +222,7 @@ class Diagnosis:
     residual: tuple[float, ...] = field(default=(), metadata=LATER)
     """Mean |r_t| of eq. 3 relative to the latents' spread, with the Jacobian of the latest latent alone."""
     augmented_residual: tuple[float, ...] = field(default=(), metadata=LATER)
-    """The same with the Jacobian of the whole history: what is not linear."""
+    """Mean |r_t| with the Jacobian of the whole history: the part that is not linear."""
     residual_bound: tuple[float, ...] = field(default=(), metadata=LATER)
     """Mean L / 2 |e_{t-1}|^2 of Proposition 1, relative to the spread; e is the error of the history that is seen."""
     residual_within_bound: float | None = field(default=None, metadata=LATER)
@@ -246,13 +246,13 @@ class Probe:
     r2: float
     """Share of the held-out variance explained; 1 is perfect, 0 no better than the mean, below 0 worse."""
     worst: float
-    """The same of the coordinate, or joint, that is read worst."""
+    """R2 of the coordinate, or joint, that is read worst."""
     best: float
-    """And of the one that is read best."""
+    """R2 of the one that is read best."""
     network: float | None = dataclasses.field(default=None, metadata=LATER)
     """As r2, read by a small network instead: what is there but not on a line."""
     network_control: float | None = dataclasses.field(default=None, metadata=LATER)
-    """The same network fitted to latents of other frames: what it would score by itself."""
+    """R2 of that network fitted to latents of other frames: what it would score by itself."""
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class Decoding:
     decoder: str
     """small or paper."""
     steps: int
-    """Of the decoder's fit."""
+    """Steps of the decoder's fit."""
     seed: int
     frames: int
     """True frames that it was fitted on."""
@@ -326,11 +326,11 @@ class Decoding:
     times: tuple[int, ...]
     """Environment step of each frame, counted from the first."""
     true_mse: tuple[float, ...]
-    """Of true frames, encoded and decoded: the decoder's own blur, and what the latents do not hold."""
+    """Errors of true frames, encoded and decoded: the decoder's own blur, and what the latents do not hold."""
     predicted_mse: tuple[float, ...]
-    """Of decoded predictions; the frames after the context."""
+    """Errors of decoded predictions: the frames after the context."""
     mean_mse: tuple[float, ...]
-    """Of the mean picture of the fitted frames: what a decoder that learnt nothing would draw."""
+    """Errors of the mean picture of the fitted frames: what a decoder that learnt nothing would draw."""
     picture_sha256: str
 
     @property
@@ -354,7 +354,7 @@ class PredictorCost:
 
     model: str
     parameters: int
-    """Of the predictor and its projection head."""
+    """Parameters of the predictor and its projection head."""
     forward_ms: float
     """One step for a batch of 300 latents."""
     one_step_iterations: float

@@ -12,10 +12,10 @@ from saltwm.disk.records import TaskSet
 from saltwm.ground.errors import MismatchError
 
 FACTORS = (1 / 3, 1.0, 3.0)
-"""Of the published weight."""
+"""Multiples of the published weight that are tried."""
 ENVIRONMENTS = ("two-room", "reacher")
 SEED = 7
-"""Of the tuning tasks."""
+"""Seed of the tuning tasks."""
 TASKS = 50
 FOLDER = "tuning"
 """Under the results: a results folder of its own, so that no tuning task gets into a table of results."""

@@ -62,7 +62,7 @@ def choose_tasks(
 
 
 def with_kinds(tasks: TaskSet) -> TaskSet:
-    """The same set with what each task asks for, by its environment's rule."""
+    """The set with what each task asks for, by its environment's rule."""
     states, goals = (np.array([getattr(task, part) for task in tasks.tasks]) for part in ("state", "goal"))
     kinds = env_class(tasks.world.environment).task_kinds(states, goals)
     named = (dataclasses.replace(task, kind=kind) for task, kind in zip(tasks.tasks, kinds, strict=True))

@@ -15,7 +15,7 @@ DEFAULT_GB = 2.0
 FRAMES_AT_ONCE = 64
 """Frames that reading, planning and drawing hold at a time, about."""
 MOST_PARTS = 1_000_000
-"""Of a dataset."""
+"""Parts that a dataset may have."""
 SMALL_ARCHIVE = 256 * 2**20
 UNPACKING_RATIO = 200
 """Plain pictures shrink a hundredfold; a bomb shrinks a thousandfold and more."""
@@ -44,7 +44,7 @@ def require(where: object, what: str, size: int) -> None:
 
 
 def require_frames(where: object, image_size: int) -> None:
-    """The same for the frames of this height and width that are held at a time; DamagedError for a size below 1."""
+    """DamagedError if the frames of this size that are held at a time exceed the budget, or if the size is below 1."""
     if image_size < 1:
         raise DamagedError(f"{where}: image_size: expected at least 1, found {image_size}")
     require(where, f"{FRAMES_AT_ONCE} frames of {image_size} pixels", FRAMES_AT_ONCE * 3 * image_size**2)

@@ -220,7 +220,7 @@ class PriorConfig:
     steps: int = 12_000
     """Three minutes on two cores."""
     learning_rate: float = 2e-3
-    """Of AdamW after a short warm-up; a cosine takes it to 0."""
+    """Largest rate of AdamW, after a short warm-up; a cosine takes it to 0."""
     weight_decay: float = 0.01
     seed: int = 0
     save_every: int = 1000

@@ -14,7 +14,7 @@ Fit = Literal["pad", "crop", "stretch"]
 
 
 def square(where: str, frame: Any, size: int, fit: Fit = "pad") -> NDArray[np.uint8]:
-    """A frame [H, W, 3] as [size, size, 3], averaged; ShapeError that begins with `where` if it is no RGB picture."""
+    """A frame [H, W, 3] as [size, size, 3], averaged; ShapeError that begins with `where` for anything but RGB."""
     one_of("fit", fit, get_args(Fit))
     frame = np.asarray(frame)
     if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8 or 0 in frame.shape:

@@ -129,7 +129,7 @@ def differing_fields(expected: Any, found: Any) -> list[str]:
 
 
 def differences(expected: Any, found: Any, place: str = "") -> list[str]:
-    """The same for plain data: 'source.seed: expected 6, found 5'."""
+    """'source.seed: expected 6, found 5' for each place in which two plain values differ."""
     if isinstance(expected, dict) and isinstance(found, dict):
         keys = dict.fromkeys([*expected, *found])
         return [line for key in keys for line in differences(expected.get(key), found.get(key), f"{place}.{key}")]

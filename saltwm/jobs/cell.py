@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PLAN_SECONDS = 3600.0
 """A worker that finishes no plan within this time counts as hung; a large LeWM needs minutes on a CPU."""
 CHUNK_SECONDS = 6 * PLAN_SECONDS
-"""The same for all of a chunk, where plans are not reported (on Ray); an episode of `long` has six."""
+"""On Ray, where plans are not reported, a chunk may take this long; an episode of `long` has six plans."""
 SECONDS_FILE = "seconds"
 """Beside the chunks: the wall time that they took so far."""
 

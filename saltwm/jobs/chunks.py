@@ -49,7 +49,7 @@ def chunk_writer() -> Work:
 
 
 class Chunks:
-    """The same on another machine: the job, its tasks and its checkpoint go there, outcomes come back."""
+    """Chunks that another machine runs: the job, its tasks and its checkpoint go there, outcomes come back."""
 
     kind = "chunk"
 

@@ -26,14 +26,14 @@ class Demo:
     steps: int
     budget_steps: int
     start_distance: float
-    """In success radii, like the next."""
+    """In success radii, as `final_distance`."""
     final_distance: float
     success_radius: str
-    """What one of them is in this environment."""
+    """A success radius in words, such as its length in this environment."""
     cost_before_search: float
     """Predicted at the goal by the first plan: mean elite cost after its first iteration."""
     cost_after_search: float
-    """The same after its last iteration."""
+    """Mean elite cost of the first plan after its last iteration."""
     cost_at_the_end: float
     """What the last plan promised."""
     moving: str

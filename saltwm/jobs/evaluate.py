@@ -331,7 +331,7 @@ def _protocol_of(job: Acting, source: "Dataset | TaskSet") -> ProtocolConfig:
 
 
 def _choose_tasks(job: Acting, protocol: ProtocolConfig, dataset: "Dataset") -> TaskSet:
-    """The same for every method and horizon."""
+    """Choose the tasks of a dataset; method and horizon make no difference."""
     from saltwm.data.split import held_out
     from saltwm.evaluation.tasks import choose_tasks
 

@@ -50,7 +50,7 @@ Maybe = Annotated[T | None, tyro.conf.arg(help_behavior_hint="")]
 Some = Annotated[tuple[T, ...], tyro.conf.arg(help_behavior_hint="")]
 """As many as one likes, none by default."""
 MaybeSome = Annotated[tuple[T, ...] | None, tyro.conf.arg(help_behavior_hint="", metavar="ONE [ANOTHER ...]")]
-"""The same where none is another thing than nothing said."""
+"""As many as one likes; giving none differs from leaving the option out."""
 AsJson = Aside[Annotated[bool, tyro.conf.arg(help="Print the result as JSON.")]]
 
 
@@ -98,7 +98,7 @@ class Filed(Job):
         claim(folder / self.FILE, self, self._read, self.REMEDY)
 
     def require_own(self, folder: Path) -> None:
-        """The same without taking it."""
+        """MismatchError that names each field in which the job there differs; nothing is taken."""
         require_own(folder / self.FILE, self, self._read, self.REMEDY)
 
     def begun(self, inputs: dict[str, str]) -> Self:

@@ -24,7 +24,7 @@ GAP = 4
 GREY = 205
 BAND_HEIGHT = 34
 MOST_FRAMES = 80
-"""Of a film for the report, which embeds them all: six seconds, and half a megabyte at most."""
+"""The most that a film for the report has: six seconds, half a megabyte. The report embeds every film."""
 
 
 @dataclass(frozen=True)

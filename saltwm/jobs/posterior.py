@@ -94,7 +94,7 @@ def _distances(model: WorldModel, situation: Situation, plans: Tensor) -> Tensor
 def _carried_out(
     agent: Agent, env: PlanningEnv, tasks: TaskSet, task: Task, found: Plan, situation: Situation
 ) -> np.ndarray:
-    """The same of the true frames, until the goal is reached or the plan ends."""
+    """Distances of the true frames to the goal, until it is reached or the plan ends: [blocks + 1]."""
     model = agent.model
     raw = model.action_encoder.denormalise(found.actions[0]).reshape(-1, model.world.action_dim).numpy()
     env.restore(np.array(task.state))

@@ -21,7 +21,7 @@ class Recipe(NamedTuple):
     train: Train
     suites: tuple[Suite, ...]
     prior: Prior = Prior(RUN, DATA)
-    """Of SALT's actions."""
+    """The prior of SALT's actions."""
 
 
 _SUITES = (

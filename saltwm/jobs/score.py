@@ -67,7 +67,7 @@ class Score(Job):
     history: int = 1
     """Frames that LeWM's predictor may look back at; as in an evaluation."""
     seed: int = 0
-    """Of the choice of stretches."""
+    """Seed of the choice of stretches."""
     out: Maybe[Aside[Path]] = None
     """File for the score as JSON."""
     json: AsJson = False

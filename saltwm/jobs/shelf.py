@@ -19,7 +19,7 @@ HERE = shelf_folder()
 MODELS = (*TRANSITIONS, *(f"{name}-memory" for name, traits in TRANSITIONS.items() if traits.has_matrix))
 """As `model_name` calls them."""
 HELD_OUT_SEED = 1000
-"""Of the episodes that no model is trained on; training data have seeds from 0 on."""
+"""Seed of the episodes that no model is trained on; training data have seeds from 0 on."""
 HELD_OUT_FRAME_EVERY = 5
 """Tasks need no frames but those at the frameskip."""
 

@@ -46,7 +46,7 @@ class Shipment:
     run: str
     """Name of the run's folder; only a memory aid."""
     source_sha256: str
-    """Of the manifest of the checkpoint that the weights were taken from."""
+    """Hash of the manifest of the checkpoint that the weights were taken from."""
     total_steps: int
     training_seconds: float | None
     """Wall time of all sessions; none where the run does not say."""

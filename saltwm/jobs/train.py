@@ -96,7 +96,7 @@ class Train(Job):
     split: Maybe[Literal["episode", "window"]] = _setting("train.split")
     """Hold out whole episodes, or windows as the paper."""
     precision: Maybe[PrecisionName] = _setting("train.precision")
-    """Of weights and products; bf16-mixed lowers products alone."""
+    """Precision of weights and products; bf16-mixed lowers products alone."""
     validate_every: Maybe[int] = _setting("train.validate_every")
     """Steps between two measurements."""
     save_every: Maybe[int] = _setting("train.save_every")

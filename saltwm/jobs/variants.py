@@ -100,7 +100,7 @@ def _without_defaults(values: dict[str, Any], defaults: dict[str, Any]) -> dict[
 
 
 def _term_weights(objective: ObjectiveConfig, environment: str) -> dict[str, float] | None:
-    """Of an objective of the table other than eq. 10, whose lambda has a field of its own."""
+    """Weights of the terms of an objective other than eq. 10, whose lambda has a field of its own."""
     if objective.regulariser is None or is_own(objective.regulariser):
         return objective.weights
     return weights_of(objective, environment)

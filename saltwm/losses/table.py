@@ -47,7 +47,7 @@ class Sizes:
 
 
 TermFunction = Callable[..., "Tensor"]
-"""Of what its term looks at; scalar, before its weight. A torch module where there is something to learn or to keep."""
+"""Maps what its term looks at to a scalar, before its weight; a torch module where it learns or keeps something."""
 
 
 @dataclass(frozen=True, eq=False)

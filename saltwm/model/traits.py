@@ -119,7 +119,7 @@ def model_name(config: ModelConfig) -> str:
 
 
 def learnt_name(run: RunConfig) -> str:
-    """The same with what it learnt by, where that is not SIGReg's objective: lewm-pldm."""
+    """The model's name with its objective, where that is not SIGReg's: lewm-pldm."""
     regulariser = run.objective.regulariser
     name = model_name(run.model)
     if regulariser is None or regulariser == traits_of(run.model.model).objective:

@@ -62,7 +62,7 @@ class Evidence:
         return (*self.study.arms(environment), *self.study.more_arms(self, environment))
 
     def cells(self, environment: str, method: str, horizon: int = 5) -> list[Evaluated]:
-        """Of all task seeds, in their order."""
+        """Cells of all task seeds, in their order."""
         found = [
             cell
             for cell in self.findings.cells
@@ -85,7 +85,7 @@ class Evidence:
         return paired_difference(a_won, b_won) if a_won else None
 
     def diagnosis(self, environment: str, method: str) -> Diagnosis | None:
-        """Of the run that was evaluated under that name."""
+        """The diagnosis of the run that was evaluated under that name."""
         return next((run.diagnosis for run in self.runs(environment, method) if run.diagnosis), None)
 
     def runs(self, environment: str, method: str) -> list[Run]:

@@ -190,7 +190,7 @@ def _kind(cell: Evaluated) -> tuple[str | None, ...]:
 
 
 def _weights(variant: ModelVariant | None) -> dict[str, float]:
-    """Of the terms; of eq. 10 that is lambda."""
+    """Weights of the terms; eq. 10 has lambda alone."""
     if variant is None:
         return {}
     return variant.weights or {"lambda": variant.sigreg_weight}

@@ -53,7 +53,7 @@ QUOTED = {  # main table, Sec. 4.2: Two-Room, Reacher, PushT, Cube and their mea
 }
 
 ELSEWHERE = {"Delta-JEPA": (100, 81.3, 89.1, 79.3)}
-"""The same of a method that the paper does not quote: arXiv 2606.31232, its own table."""
+"""Rates of a method that the paper does not quote: arXiv 2606.31232, its own table."""
 
 LONG_HORIZON = {  # App. E.2: (environment, H) -> LeWM, SALT
     ("two-room", 10): (63, 74),

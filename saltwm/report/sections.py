@@ -20,7 +20,7 @@ from saltwm.report.tables import PooledRow
 
 STEPS_SHOWN = (1, 5, 10, 20)
 THRESHOLDS = (3.0, 5.0, 10.0)
-"""Of the ratio r: the paper's 5 and two others, to see what hangs on it."""
+"""Thresholds of the ratio r: the paper's 5 and two others, to see what hangs on it."""
 _TONES = {"better": "better", "worse": "worse", "holds": "better", "does not hold": "worse"}
 
 
@@ -497,7 +497,7 @@ def anatomy(findings: Findings) -> Table | None:
         "Failures as shares of all episodes. ĉ is the mean elite cost at the last iteration of the first plan; c that "
         "at the first iteration of the second plan: the predicted end of a hardly optimised plan, made from what was "
         "then seen. Mismatch: r = c / ĉ is above 5. Unflagged: it is not. Unclassified: there was no second plan. c "
-        "and ĉ come from different stages of a search, so r is no comparison with a physical distance. The paper chose "
+        "and ĉ come from different stages of a search, so r compares no physical distances. The paper chose "
         "5 in a gap of LeWM's ratios on Cube; the counts for 3, 5 and 10 show what hangs on it. † mismatch and "
         "unflagged.",
         ("under", "method"),

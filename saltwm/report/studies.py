@@ -65,7 +65,7 @@ def objective_arms(environment: str) -> tuple[Arm, ...]:
 
 
 def _fixed(*arms: Arm) -> Callable[[str], tuple[Arm, ...]]:
-    """The same in every environment."""
+    """Arms that do not depend on the environment."""
     return lambda environment: arms
 
 

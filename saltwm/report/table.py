@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 NONE = "-"
 WIDTH = 120
-"""Of a line of code in a document."""
+"""Characters in a line of code of a document, at most."""
 
 
 @dataclass(frozen=True)

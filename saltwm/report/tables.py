@@ -51,7 +51,7 @@ class SuccessRow:
     run: str | None
     """Name of the run's folder; none for a policy without weights."""
     seed: int
-    """Of the evaluation."""
+    """Seed of the evaluation."""
     training_seed: int | None
     successes: int
     n: int
