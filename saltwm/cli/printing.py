@@ -2,8 +2,12 @@
 
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from saltwm.disk.records import Evaluation
 
 RESULTS = Path("work/results")
 """Where a printed next command puts records: `results` holds those of the shipped models and takes no others."""
@@ -82,11 +86,23 @@ def readable(value: Any) -> str:
     return str(value)
 
 
-def results_table(results: Path) -> Any:
-    """The success tables of everything evaluated so far, with the paired tests."""
+def results_table(results: Path, evaluated: "Sequence[Evaluation] | None" = None) -> Any:
+    """Success of the evaluated methods, all by default, and of those that met the same tasks, with the former's tests.
+
+    A results folder may hold a hundred methods, and whoever evaluated one asks how that one did.
+    """
     from saltwm.disk.records import read_cells, read_plan
     from saltwm.evaluation.contests import comparisons
     from saltwm.report.tables import success_table
 
     cells = read_cells(results)
-    return success_table(cells, comparisons(cells), read_plan(results))
+    evaluated = [cell.evaluation for cell in cells] if evaluated is None else evaluated
+    contests = {_contest(evaluation) for evaluation in evaluated}
+    cells = [cell for cell in cells if _contest(cell.evaluation) in contests]
+    asked = {cell.name for cell in cells if cell.evaluation in evaluated}
+    tests = [test for test in comparisons(cells) if asked & {*test.cells_a, *test.cells_b}]
+    return success_table(cells, tests, read_plan(results))
+
+
+def _contest(evaluation: "Evaluation") -> tuple[str, str, int]:
+    return evaluation.environment, evaluation.protocol, evaluation.horizon_blocks

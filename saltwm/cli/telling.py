@@ -245,7 +245,7 @@ def _evaluated(job: Evaluate, evaluation: "Evaluation") -> Told:
         then = spell(Report(job.out))
     else:
         then = spell(Diagnose(Path(job.run), job.data, job.out))
-    return Told(results_table(job.out), then, dataclasses.asdict(evaluation))
+    return Told(results_table(job.out, [evaluation]), then, dataclasses.asdict(evaluation))
 
 
 @tell.register(Suite)
@@ -255,7 +255,7 @@ def _evaluated_all(job: Suite, evaluations: "list[Evaluation]") -> Told:
 
     cells = read_cells(job.out)
     plain = {"rows": json_rows(cells), "means": json_means(cells, read_plan(job.out))}
-    return Told(results_table(job.out), spell(Report(job.out)), plain)
+    return Told(results_table(job.out, evaluations), spell(Report(job.out)), plain)
 
 
 @tell.register(Play)

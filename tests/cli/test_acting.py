@@ -60,6 +60,21 @@ def test_plays_of_other_methods_and_other_task_sets_lie_side_by_side(dataset, tm
     assert names == {f"two-room-{end}" for end in ("random-paper-seed1", "other-paper-seed1", "random-paper-seed1-h2")}
 
 
+def test_an_evaluation_tells_of_its_own_contest_and_its_own_tests(dataset, tmp_path, capsys):
+    words = ["evaluate", "random", "--data", str(dataset.path), "--out", str(tmp_path), "--tasks", "3"]
+    words += ["--workers", "1", "--pictures", "0"]
+    main([*words, "--protocol", "clean"])
+    for method in ("first", "second", "third"):
+        capsys.readouterr()
+        main([*words, "--protocol", "paper", "--method", method])
+    told = capsys.readouterr().out
+    assert "clean" not in told
+    assert all(method in told for method in ("first", "second", "third"))
+    sentences = [line for line in told.splitlines() if " against " in line]
+    assert len(sentences) == 2
+    assert all("third" in sentence for sentence in sentences)
+
+
 def test_an_anatomy_films_the_failures_and_writes_their_pages(results, tmp_path, capsys):
     main(["anatomy", str(results), "salt-gauss-newton", "random", "--out", str(tmp_path), "--json"])
     (pair,) = json.loads(capsys.readouterr().out)
