@@ -95,10 +95,10 @@ def results_table(results: Path, evaluated: "Sequence[Evaluation] | None" = None
     from saltwm.evaluation.contests import comparisons
     from saltwm.report.tables import success_table
 
-    cells = read_cells(results)
-    evaluated = [cell.evaluation for cell in cells] if evaluated is None else evaluated
+    all_cells = read_cells(results)
+    evaluated = [cell.evaluation for cell in all_cells] if evaluated is None else evaluated
     contests = {_contest(evaluation) for evaluation in evaluated}
-    cells = [cell for cell in cells if _contest(cell.evaluation) in contests]
+    cells = [cell for cell in all_cells if _contest(cell.evaluation) in contests]
     asked = {cell.name for cell in cells if cell.evaluation in evaluated}
     tests = [test for test in comparisons(cells) if asked & {*test.cells_a, *test.cells_b}]
     return success_table(cells, tests, read_plan(results))
