@@ -6,12 +6,14 @@ RUN apt-get update && apt-get install -y --no-install-recommends libegl1 libosme
 
 WORKDIR /opt/saltwm
 COPY constraints.txt ./
-# torch first and alone: its CPU build is then what every other package finds installed.
+COPY requirements requirements
+RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/runtime.txt
+# Its CPU build, by version: the registry has the CUDA build only.
 RUN pip install --no-cache-dir -c constraints.txt torch --index-url https://download.pytorch.org/whl/cpu
 COPY pyproject.toml README.md LICENSE setup.py MANIFEST.in ./
 COPY saltwm saltwm
 COPY checkpoints checkpoints
-RUN pip install --no-cache-dir -c constraints.txt '.[sim,export,import]'
+RUN pip install --no-cache-dir -c constraints.txt --no-build-isolation '.[sim,explore,export,import]'
 
 RUN useradd --create-home saltwm
 USER saltwm

@@ -2,7 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
+# Every file is compared with its SHA-256 in requirements/ before it is installed.
+# HASHES=no goes by the versions of constraints.txt alone, for a platform that needs packages which are not listed there.
+HASHES ?= yes
 # MuJoCo's software renderers; Two-Room and PushT need neither.
 APT_PACKAGES := libegl1 libosmesa6 libgl1
 # The browser that the explorer's tests drive; they are skipped, and say so, where there is none.
@@ -11,7 +14,7 @@ APT_BROWSER := chromium chromium-driver
 FUZZ_SECONDS ?= 3600
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all sabotage fuzz lint sizes bench docs sbom wheel clean
+.PHONY: help demo test test-all sabotage fuzz lint sizes bench docs sbom pins wheel clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,12 +33,12 @@ sabotage: $(VENV)/.dev ## apply each one-line sabotage to a copy; a test must tu
 	$(BIN)/python tests/sabotage/run.py
 
 fuzz: $(VENV)/.dev ## an hour of coverage-guided fuzzing of every parser of outside bytes (FUZZ_SECONDS=3600)
-	@$(PIP) --no-build-isolation -e '.[fuzz]'
+	@$(call packages,fuzz,fuzz)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 lint: $(VENV)/.dev ## ruff, mypy, import-linter
-	@$(BIN)/ruff check saltwm tests
-	@$(BIN)/ruff format --check --quiet saltwm tests || { echo "run: $(BIN)/ruff format saltwm tests"; exit 1; }
+	@$(BIN)/ruff check saltwm tests requirements
+	@$(BIN)/ruff format --check --quiet saltwm tests requirements || { echo "run: $(BIN)/ruff format saltwm tests requirements"; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache > work/lint-imports.txt 2>&1 || { cat work/lint-imports.txt; exit 1; }
 
@@ -52,24 +55,44 @@ docs: $(VENV)/.dev ## build the documentation site into work/site; any broken li
 sbom: $(VENV)/.dev ## list every installed package with version and licence (CycloneDX) in work/sbom.json
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o work/sbom.json $(BIN)/python
 
+pins: $(VENV)/.dev ## write the hashes in requirements/ anew after a change of constraints.txt (INDEX=https://HOST/simple)
+	$(BIN)/python requirements/pin.py --index $(INDEX)
+
 wheel: $(VENV)/.runtime ## build the package with its models into work/wheel
 	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w work/wheel .
 
 clean: ## remove what the commands above made, the virtual environment included
 	rm -rf $(VENV) work build *.egg-info .mypy_cache .ruff_cache .hypothesis
 
-# torch first and alone: its pinned CPU build is then what every other package finds installed.
-$(VENV)/.runtime: pyproject.toml constraints.txt
+# $(call packages,FILE,EXTRAS) installs what requirements/FILE.txt lists, or with HASHES=no what pip finds for the extras.
+# torch comes with its hash where its tested CPU build is offered, and by its version from the registry elsewhere.
+ifeq ($(HASHES),no)
+packages = $(PIP) -c constraints.txt torch setuptools wheel && $(PIP) -c constraints.txt --no-build-isolation -e '.[$(2)]'
+torch    = true
+else
+packages = $(PIP) --require-hashes --no-deps -r requirements/$(1).txt
+torch    = $(PIP) --require-hashes --no-deps -r requirements/torch-cpu.txt 2> $(VENV)/torch.txt || { \
+             grep -q "No matching distribution" $(VENV)/torch.txt || { cat $(VENV)/torch.txt; exit 1; }; \
+             echo "torch: its tested CPU build is not offered here, so its version is taken without a hash"; \
+             $(PIP) -c constraints.txt torch; }
+endif
+# --no-deps looks at no package's needs, so they are looked at here.
+whole = found=$$($(BIN)/python -m pip check) || { echo "$$found"; echo "go by versions alone: make HASHES=no ..."; exit 1; }
+comma := ,
+
+$(VENV)/.runtime: pyproject.toml constraints.txt $(wildcard requirements/*.txt)
 	@echo "setting up $(VENV) (a few minutes, once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) torch
-	@$(PIP) --no-build-isolation setuptools wheel
-	@$(PIP) --no-build-isolation -e '.[sim,explore]'
+	@$(call packages,runtime,sim$(comma)explore)
+	@$(torch)
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(whole)
 	@$(MAKE) --no-print-directory renderers
 	@mkdir -p work && touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	@$(PIP) --no-build-isolation -e '.[dev]'
+	@$(call packages,dev,dev)
+	@$(whole)
 	@$(MAKE) --no-print-directory renderers APT_PACKAGES="$(APT_BROWSER)" NEEDED_BY="The explorer's tests need"
 	@mkdir -p work && touch $@
 

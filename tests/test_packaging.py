@@ -1,11 +1,15 @@
 """What a user of the installed package meets: public names, extras that are missing, the editable install."""
 
+import functools
+import http.server
+import importlib.util
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
 import zipfile
 from pathlib import Path
@@ -52,6 +56,80 @@ def test_constraints_pin_every_package_that_the_project_names() -> None:
     ]
     names = {re.split(r"[>=<\[]", line)[0].lower().replace("_", "-") for line in wanted} - {"saltwm"}
     assert names - pinned == {"wandb"}  # it talks to a server: never installed here
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def versions_by_name(text: str) -> dict[str, str]:
+    return {plain(name): version for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.M)}
+
+
+def hashed(file: str) -> dict[str, str]:
+    """Version of each package of a file of requirements/; every one must carry a hash."""
+    text = (ROOT / "requirements" / file).read_text().replace("\\\n", "")
+    lines = [line for line in text.splitlines() if "==" in line]
+    assert lines
+    for line in lines:
+        assert re.fullmatch(r"[\w.-]+==\S+( +--hash=sha256:[0-9a-f]{64})+", line), line
+    return versions_by_name(text)
+
+
+@pytest.fixture(scope="module")
+def pin() -> Any:
+    """requirements/pin.py, the program behind `make pins`."""
+    spec = importlib.util.spec_from_file_location("pin", ROOT / "requirements" / "pin.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_whatever_make_installs_is_pinned_with_its_hashes(pin: Any) -> None:
+    runtime, dev, fuzz = hashed("runtime.txt"), hashed("dev.txt"), hashed("fuzz.txt")
+    assert set(runtime) == pin.needed(pin.ROOTS["runtime"])
+    assert {**dev, **runtime}.keys() == pin.needed(pin.ROOTS["dev"])
+    assert (ROOT / "requirements" / "dev.txt").read_text().splitlines()[1] == "-r runtime.txt"
+    pinned = versions_by_name((ROOT / "constraints.txt").read_text())
+    torch = hashed("torch-cpu.txt")["torch"]
+    assert {**dev, **runtime, **fuzz, "torch": torch.removesuffix("+cpu")} == pinned
+
+
+def test_make_installs_nothing_without_a_hash_unless_told_to() -> None:
+    def installs(*words: str) -> list[str]:
+        told = ["make", "-n", "-B", "-o", "pyproject.toml", ".venv/.dev", *words]
+        lines = subprocess.run(told, cwd=ROOT, check=True, capture_output=True, text=True).stdout.replace("\\\n", "")
+        return [part.strip() for part in re.split(r"&&|\|\||;|\n", lines) if "pip install" in part]
+
+    free = [command for command in installs() if "--require-hashes" not in command]
+    assert [command.split("check ")[1] for command in free] == [
+        "-c constraints.txt torch",  # said aloud, where the tested CPU build is not offered
+        "--no-deps --no-build-isolation -e .",
+    ]
+    assert not any("--require-hashes" in command for command in installs("HASHES=no"))
+
+
+def test_the_hashes_of_an_index_are_those_of_the_asked_version(pin: Any, tmp_path: Path) -> None:
+    page = tmp_path / "one-thing" / "index.html"
+    page.parent.mkdir()
+    files = {
+        "one_thing-1.0-py3-none-any.whl": "a" * 64,
+        "one_thing-1.0.tar.gz": "b" * 64,
+        "one_thing-1.0.1-py3-none-any.whl": "c" * 64,
+        "one_thing-1.0.exe": "d" * 64,
+    }
+    page.write_text("".join(f'<a href="/f/{file}#sha256={digest}">x</a>' for file, digest in files.items()))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    handler.log_message = lambda *words: None  # type: ignore[attr-defined]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        index = f"http://127.0.0.1:{server.server_port}"
+        assert pin.hashes(index, "one-thing", "1.0") == ["a" * 64, "b" * 64]
+        with pytest.raises(SystemExit, match=r"one-thing==2\.0: the index has no file of it"):
+            pin.hashes(index, "one-thing", "2.0")
+        server.shutdown()
 
 
 def test_a_missing_extra_is_one_line_with_the_command_that_gets_it() -> None:
