@@ -4,13 +4,14 @@ import dataclasses
 import functools
 import json
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.cli.printing import RESULTS, aligned, announce, next_command, readable, results_table, say
 from saltwm.disk.shipped import spoken
-from saltwm.ground.config import ProtocolName
+from saltwm.ground.config import MapConfig, ProtocolName
 from saltwm.ground.errors import SaltError
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.again import AGAIN, Again
@@ -215,7 +216,26 @@ def _trained(job: Train, result: "TrainResult | None") -> Told | None:
         words["nothing_to_do"] = "all steps were done before"
     # A split by windows leaves no episode unseen.
     protocol: ProtocolName = "clean" if job.config().train.split == "episode" else "paper"
-    return Told(words, spell(Evaluate(str(job.out), job.dataset, protocol=protocol, out=RESULTS)), plain)
+    then = Evaluate(str(job.out), job.dataset, protocol=protocol, out=RESULTS)
+    return Told(words, _judged(then, Score(job.out, job.dataset)), plain)
+
+
+def _judged(evaluation: Evaluate, score: Score) -> str:
+    """The command that evaluates a run; the one that scores it offline where its environment is not known here.
+
+    A class of the user's is named again: its name in the run's files leads to no module.
+    """
+    from saltwm.disk.checkpoint import find_checkpoint, read_info
+    from saltwm.envs import ENVIRONMENTS, users
+
+    environment = read_info(find_checkpoint(Path(evaluation.run))).world.environment
+    if environment in ENVIRONMENTS:
+        return spell(evaluation)
+    if environment not in users.names():
+        return spell(score)
+    word = users.word_of(environment)
+    named = ("--env", word) if word else ()
+    return command_line("saltwm", *named, *shlex.split(spell(evaluation))[1:])
 
 
 @tell.register(Info)
@@ -233,7 +253,8 @@ def _learnt(job: Prior, found: "PriorResult") -> Told:
         f"{figures.nll:.3f} (1.419 knows nothing); {figures.within_one_std:.1%} within one deviation (68.3 % is right)",
     }
     plain = {"prior": found.prior, "seconds": found.seconds, "held_out": dataclasses.asdict(figures)}
-    return Told(words, command_line("saltwm", "evaluate", job.run, "--data", job.data, "--planner", "map"), plain)
+    then = Evaluate(str(job.run), job.data, planner=MapConfig(), out=RESULTS)
+    return Told(words, _judged(then, Score(job.run, job.data)), plain)
 
 
 # --- acting ----------------------------------------------------------------------------------------------------------
@@ -258,12 +279,16 @@ def _evaluated_all(job: Suite, evaluations: "list[Evaluation]") -> Told:
     return Told(results_table(job.out, evaluations), spell(Report(job.out)), plain)
 
 
+OUTCOMES = {"budget": "not reached within the steps allowed", "solved-at-start": "reached at the start already"}
+"""Words of the records that a person would have to look up."""
+
+
 @tell.register(Play)
 def _played(job: Play, played: Played) -> Told:
     record = played.outcome.record
     promised = {f"step {plan.step}": plan.elite_costs[-1] for plan in record.plans if plan.elite_costs}
     summary = {
-        "outcome": record.reason,
+        "outcome": OUTCOMES.get(record.reason, record.reason),
         "steps": record.steps_taken,
         "start_distance": record.start_distance,
         "final_distance": record.final_distance,
@@ -271,7 +296,7 @@ def _played(job: Play, played: Played) -> Told:
         "moving": str(played.moving),
         "strip": str(played.strip),
     }
-    return Told(summary, f"open {played.moving}")
+    return Told(summary, f"open {played.moving}", summary | {"outcome": record.reason})
 
 
 # --- scores ---------------------------------------------------------------------------------------------------------
@@ -327,7 +352,7 @@ def _order_in_words(found: "Ordered") -> Any:
 def _checked(job: EnvCheck, found: "Checked") -> Told:
     words: dict[str, Any] = {"environment": found.environment}
     words |= {f.promise: f.found if f.kept else f"MISSING: {f.found}" for f in found.findings}
-    recorded, planned = "collect, train, diagnose, decode, score", "evaluate, suite, play"
+    recorded, planned = "collect, train, prior, diagnose, decode, score, explore", "evaluate, suite, play"
     if found.plans:
         words["verdict"] = f"every verb works: {recorded}, {planned}"
     elif found.records:

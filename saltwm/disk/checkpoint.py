@@ -462,7 +462,7 @@ def _history(info: CheckpointInfo) -> dict[str, Any]:
 
 
 def card(path: Path) -> dict[str, Any]:
-    """A model card: what it is, what it was trained on, how it did."""
+    """A model card: what it is, what it was trained on, what was measured in training."""
     checkpoint = find_checkpoint(path)
     info, weights = read_weights(checkpoint)
     return {

@@ -20,6 +20,8 @@ GymEnv = gymnasium.Env[Any, Any]
 GetState = Callable[[GymEnv], NDArray[Any]]
 PutState = Callable[[GymEnv, State], None]
 Distance = Callable[[State, State], NDArray[np.float64]]
+Acting = Callable[[GymEnv, np.random.Generator], Any]
+"""(env, rng) -> action, or a class whose objects return actions."""
 USUAL_STEPS = 200
 """Of a collected episode, where the environment has no limit of its own."""
 
@@ -33,7 +35,7 @@ def adapt(
     restore: PutState | None = None,
     distance: Distance | None = None,
     fields: tuple[StateField, ...] = (),
-    policies: dict[str, Callable[[GymEnv, np.random.Generator], Action]] | None = None,
+    policies: dict[str, Acting] | None = None,
     max_episode_steps: int | None = None,
     fit: Fit = "pad",
 ) -> type[PlanningEnv]:
@@ -44,7 +46,8 @@ def adapt(
     themselves where the environment has methods state and restore or get_state and set_state, or is simulated by
     MuJoCo. Without them the observation stands for the state, and the environment can be recorded but not planned in.
     `distance(states, goals)`, [N, S], [N, S] -> [N], is in success radii: below 1 the goal is reached.
-    `policies` are collecting policies, policy(env, rng) -> action; uniform actions are always among them.
+    `policies` are collecting policies, policy(env, rng) -> action; uniform actions are always among them. A class
+    instead of a function is made once per episode, and its object called for each action: it may remember the episode.
     """
     build = _builder(name, make)
     probe = build()
@@ -87,7 +90,7 @@ class Ways:
     get: GetState | None
     put: PutState | None
     distance: Distance | None
-    policies: dict[str, Callable[[GymEnv, np.random.Generator], Action]]
+    policies: dict[str, Acting]
     fit: Fit
 
 
@@ -137,6 +140,9 @@ class Adapted(PlanningEnv):
         if kind not in self.ways.policies:
             return super().policy(kind, rng)
         act = self.ways.policies[kind]
+        if isinstance(act, type):
+            of_this_episode = act(self.env, rng)
+            return lambda: np.asarray(of_this_episode(), np.float32)
         return lambda: np.asarray(act(self.env, rng), np.float32)
 
     def close(self) -> None:

@@ -103,7 +103,8 @@ def _seeds(env: PlanningEnv, states: State, actions: Action) -> Finding:
     other = not np.array_equal(_episode(env, seed=2)[0][0], states[0])
     words = "the same seed gives the same episode, another seed another start"
     if not same:
-        words = "the same seed gives another episode: something is drawn from hidden randomness"
+        words = "the same seed gives another episode: the environment or its policy remembers the episode before, "
+        words += "or draws from randomness of its own"
     elif not other:
         words = "every seed gives the same start: data would show one place only"
     return Finding("an episode is a function of its seed", words, same and other, RECORDING)

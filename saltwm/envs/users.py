@@ -39,6 +39,12 @@ def names() -> list[str]:
     return sorted({*_entered, *_offered()})
 
 
+def word_of(name: str) -> str:
+    """The word by which the user named the class of this name; empty for one that a package offers."""
+    found = find(name)
+    return found.named_by if found else ""
+
+
 def enter(word: str, taken: Iterable[str] = ()) -> str:
     """Import the class that the user has named as module:Class, and enter it under its own name, which is returned."""
     module_name, _, attribute = word.partition(":")
@@ -54,8 +60,8 @@ def enter(word: str, taken: Iterable[str] = ()) -> str:
             raise  # the module is there, and something that it imports is not: its traceback helps
         raise UsageError(f"{word}: no module {module_name!r} in {here} or among the installed packages") from error
     if not hasattr(module, attribute):
-        classes = [key for key, value in vars(module).items() if isinstance(value, type) and not key.startswith("_")]
-        raise UsageError(f"{word}: {module_name} has no {attribute!r}; it has {', '.join(classes) or 'no class'}")
+        own = [key for key, value in vars(module).items() if _is_environment(value) and value is not PlanningEnv]
+        raise UsageError(f"{word}: {module_name} has no {attribute!r}; it has {', '.join(own) or 'no environment'}")
     cls = _checked(word, getattr(module, attribute))
     if cls.name in taken:
         raise UsageError(f"{word}: the name {cls.name!r} is that of an environment of saltwm; choose another")
@@ -78,13 +84,19 @@ def _offered() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
+def _is_environment(found: object) -> bool:
+    """Whether it is a gymnasium environment or a class of such."""
+    return isinstance(found, gymnasium.Env) or (isinstance(found, type) and issubclass(found, gymnasium.Env))
+
+
 def _checked(word: str, found: object) -> type[PlanningEnv]:
     """The class, if it is an environment and says what an environment must say of itself."""
     if not isinstance(found, type) or not issubclass(found, PlanningEnv):
-        if (isinstance(found, type) and issubclass(found, gymnasium.Env)) or isinstance(found, gymnasium.Env):
+        if _is_environment(found):
+            module, _, made = word.partition(":")
             raise UsageError(
-                f"{word}: a plain gymnasium environment; in its module write "
-                f"MyEnv = saltwm.envs.adapt(..., name='my-env'), and name that"
+                f"{word}: a plain gymnasium environment; write MyEnv = saltwm.envs.adapt({made}, name='my-env') "
+                f"into its module, and name {module}:MyEnv"
             )
         kind = found.__name__ if isinstance(found, type) else type(found).__name__
         raise UsageError(f"{word}: expected a class that extends saltwm.envs.PlanningEnv, found {kind}")

@@ -231,7 +231,10 @@ def _floats(values: NDArray[Any]) -> tuple[float, ...]:
 
 def plot_stats(dataset: Dataset, file: Path | str, offset_steps: int = 25, max_episodes: int = 2000) -> None:
     """A picture of the same: distances of pairs, motion and map of each field, actions."""
+    from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
+
+    from saltwm.report.figures import BLUE, GREY, INK, ORANGE
 
     sample, _ = _sample(dataset, offset_steps, max_episodes)
     (distance, _), fields = _judged(dataset, sample), _moving_fields(dataset)
@@ -240,23 +243,24 @@ def plot_stats(dataset: Dataset, file: Path | str, offset_steps: int = 25, max_e
     if distance is None:
         axes[0, 0].set(title="no simulator: no distances")
     else:
-        axes[0, 0].hist(distance, bins=50, color="tab:blue")
-        axes[0, 0].axvline(1.0, color="tab:red", linewidth=1)
+        axes[0, 0].hist(distance, bins=50, color=BLUE)
+        axes[0, 0].axvline(1.0, color=INK, linewidth=1)
         title = f"pairs {offset_steps} steps apart: {100 * (distance < 1.0).mean():.1f} % solved"
         axes[0, 0].set(title=title, xlabel="distance in success radii")
+    axes[1, 0].set_prop_cycle(color=(BLUE, ORANGE, GREY))
     axes[1, 0].hist(sample.actions, bins=50, histtype="step")
     axes[1, 0].set(title="actions, one line per dimension", xlabel="value")
     for column, field in enumerate(fields, start=1):
         place = slice(field.start, field.stop)
         motion = _change(field, sample.goals - sample.starts)
-        axes[0, column].hist(motion, bins=50, color="tab:green")
+        axes[0, column].hist(motion, bins=50, color=ORANGE)
         axes[0, column].set(title=f"{field.name}: motion in {offset_steps} steps", xlabel=field.unit)
         values = sample.states[:, place]
         if values.shape[1] > 1:
-            axes[1, column].hist2d(values[:, 0], values[:, 1], bins=4 * GRID, norm="log", cmap="magma")
+            axes[1, column].hist2d(values[:, 0], values[:, 1], bins=4 * GRID, norm=LogNorm(0.1), cmap="Blues")
             axes[1, column].invert_yaxis()
         else:
-            axes[1, column].hist(values[:, 0], bins=4 * GRID, color="tab:purple")
+            axes[1, column].hist(values[:, 0], bins=4 * GRID, color=BLUE)
         axes[1, column].set(title=f"{field.name}: where", xlabel=field.unit)
     figure.suptitle(f"{dataset.path.name}: {dataset.world.environment}, {len(dataset)} episodes")
     durable.write_file(Path(file), lambda temporary: figure.savefig(temporary, dpi=80, metadata={"Software": None}))

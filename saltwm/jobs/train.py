@@ -308,7 +308,7 @@ def _changed(config: Any, place: list[str], value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Info(Job):
-    """Show a model card: what a run or checkpoint is, what it was trained on, how it did."""
+    """Show a model card: what a run or checkpoint is, what it was trained on, what was measured in training."""
 
     VERB = "info"
 

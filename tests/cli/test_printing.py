@@ -4,6 +4,7 @@ import io
 import shlex
 from contextlib import redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Group
@@ -11,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from saltwm.cli.printing import aligned, announce, next_command, say
+from saltwm.cli.telling import tell
+from saltwm.jobs.evaluate import Play
 from saltwm.jobs.job import command_line, spell
 from saltwm.jobs.suite import Suite
 
@@ -27,6 +30,14 @@ def printed(work) -> str:
     with redirect_stdout(stream):
         work()
     return stream.getvalue()
+
+
+def test_an_episode_that_ran_out_of_steps_is_told_in_words_and_recorded_in_one():
+    record = SimpleNamespace(reason="budget", steps_taken=50, start_distance=3.0, final_distance=2.0, plans=[])
+    played = SimpleNamespace(outcome=SimpleNamespace(record=record), moving="a.gif", strip="a.png")
+    told = tell(Play("random"), played)
+    assert told.told["outcome"] == "not reached within the steps allowed"
+    assert told.plain["outcome"] == "budget"
 
 
 def test_the_next_command_is_one_line_whose_words_are_those_that_were_meant():

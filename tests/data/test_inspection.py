@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from PIL import Image
 from small_datasets import make_recipe
 
@@ -13,6 +14,7 @@ from saltwm.disk.layout import Episode
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.inspection import info, plot_stats, preview, stats
+from saltwm.report.figures import BLUE
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +22,10 @@ def collected(tmp_path_factory):
     return Collect(
         "two-room", tmp_path_factory.mktemp("inspect") / "data", 8, image_size=16, workers=1, frame_every=5
     ).do()
+
+
+def to_rgb8(colour):
+    return tuple(round(255 * part) for part in to_rgb(colour))
 
 
 def straight_walk(tmp_path, speed):
@@ -76,6 +82,9 @@ def test_pictures_open_and_have_the_frames_in_them(collected, tmp_path):
     plot_stats(collected, tmp_path / "stats.png")
     with Image.open(tmp_path / "stats.png") as figure:
         assert figure.size[0] > 300
+        colours = {tuple(pixel[:3]) for pixel in np.asarray(figure.convert("RGB")).reshape(-1, 3).tolist()}
+        assert to_rgb8(BLUE) in colours  # the report's colours, and none of matplotlib's own
+        assert not {to_rgb8(f"tab:{name}") for name in ("blue", "orange", "green", "purple")} & colours
     made = preview(collected, tmp_path / "preview", episodes=3, frames=4)
     with Image.open(made.contact_sheet) as sheet, Image.open(made.animation) as film:
         assert sheet.size == (4 * 116, 3 * 116)

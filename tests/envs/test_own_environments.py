@@ -12,13 +12,17 @@ import gymnasium
 import numpy as np
 import pytest
 
+from saltwm.cli.telling import _judged
 from saltwm.data.fields import fields_of
+from saltwm.disk import checkpoint, durable
 from saltwm.disk.dataset import Dataset
 from saltwm.envs import ENVIRONMENTS, adapt, env_class, introduce, make_env, users
 from saltwm.envs.base import PlanningEnv, StateField, read_fields, spell_fields
 from saltwm.envs.check import check_environment
 from saltwm.ground.errors import DamagedError, ShapeError, UsageError
 from saltwm.jobs.collect import Collect
+from saltwm.jobs.evaluate import Evaluate
+from saltwm.jobs.score import Score
 from saltwm.report.tables import ENVIRONMENT_NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
@@ -109,16 +113,38 @@ def test_the_command_line_takes_a_class_before_any_verb(own_module: str, tmp_pat
     assert json.loads(named.stdout)["solved_share"] is not None
 
 
+def test_the_next_command_names_the_user_s_class_again_or_asks_for_an_offline_score(
+    own_module: str, run: Path, tmp_path: Path
+) -> None:
+    trained = checkpoint.find_checkpoint(run)
+    info = durable.read_json(trained / checkpoint.INFO_FILE)
+    info["world"]["environment"] = "slide"
+    with durable.publish_directory(tmp_path / "model") as folder:
+        durable.write_json(folder / checkpoint.INFO_FILE, info)
+
+    def after(model: Path) -> str:
+        return _judged(Evaluate(str(model), Path("data")), Score(model, Path("data")))
+
+    assert after(tmp_path / "model") == f"saltwm score {tmp_path / 'model'} --data data"
+    introduce(own_module)
+    assert after(tmp_path / "model") == f"saltwm --env {own_module} evaluate {tmp_path / 'model'} --data data"
+    assert after(run).startswith(f"saltwm evaluate {run}")
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [
         ("no_such:Slide", "no module 'no_such' in"),
-        ("slides:Slid", "slides has no 'Slid'; it has PlanningEnv, StateField, Slide, Half"),
+        ("slides:Slid", "slides has no 'Slid'; it has Slide, Half"),
         ("slides:NUMBER", "expected a class that extends saltwm.envs.PlanningEnv, found int"),
         ("slides:Half", "slides:Half: lacks state_dim, action_dim, max_episode_steps, _advance"),
         ("slides:", "expected module:Class, such as my_module:MyEnv"),
         ("json:JSONEncoder", "expected a class that extends saltwm.envs.PlanningEnv, found JSONEncoder"),
-        ("gymnasium:Env", "a plain gymnasium environment; in its module write"),
+        (
+            "gymnasium:Env",
+            "a plain gymnasium environment; write MyEnv = saltwm.envs.adapt(Env, name='my-env') into its module, "
+            "and name gymnasium:MyEnv",
+        ),
     ],
 )
 def test_what_is_not_an_environment_is_refused_in_one_line(own_module: str, word: str, said: str) -> None:
@@ -204,6 +230,43 @@ def test_a_state_that_forgets_something_is_found(monkeypatch: pytest.MonkeyPatch
     assert "the simulator remembers more than state()" in restoring.found
     assert found.records
     assert not found.plans
+
+
+class Holding:
+    """A collecting policy that holds its push for two steps, and nothing from one episode to the next."""
+
+    def __init__(self, env: Any, rng: np.random.Generator) -> None:
+        self.rng, self.pushes = rng, []
+
+    def __call__(self) -> Any:
+        if len(self.pushes) % 2 == 0:
+            self.pushes.append(self.rng.uniform([0, -2], [0.5, 2]))
+        else:
+            self.pushes.append(self.pushes[-1])
+        return self.pushes[-1]
+
+
+def test_a_policy_with_a_memory_is_a_class_that_is_made_for_each_episode() -> None:
+    assert check_environment(adapt(Ball, name="ball", policies={"holding": Holding}), 16).records
+    env = adapt(Ball, name="ball", policies={"holding": Holding})(image_size=16)
+    act = env.policy("holding", np.random.default_rng(0))
+    one, same, other = act(), act(), act()
+    assert one.dtype == np.float32
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(same, other)
+
+
+def test_a_policy_that_remembers_the_episode_before_is_found() -> None:
+    pushes: list[Any] = []
+
+    def clinging(env: Any, rng: np.random.Generator) -> Any:
+        pushes.append(pushes[-1] if pushes and rng.uniform() < 0.9 else rng.uniform([0, -2], [0.5, 2]))
+        return pushes[-1]
+
+    found = check_environment(adapt(Ball, name="ball", policies={"clinging": clinging}), 16)
+    (seeds,) = (finding for finding in found.findings if "seed" in finding.promise)
+    assert not seeds.kept
+    assert "its policy remembers the episode before" in seeds.found
 
 
 def test_mujoco_environments_of_gymnasium_are_restored_bit_for_bit() -> None:
