@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from hostile_files import rehash, rehash_dataset
+from interop.test_recordings import write_lerobot
 from PIL import Image
 from public_files import config_json
 from small_runs import WORLD, write_run
@@ -58,6 +59,7 @@ def write_all(folder: Path) -> None:
     _write_records(folder)
     durable.write_json(folder / "config.json", config_json("lewm"))
     _write_recording(folder / "recording")
+    write_lerobot(folder / "robot", as_images=True)
     rooms = Collect("two-room", folder / "rooms", 2, image_size=16, workers=1, episodes_per_part=1).do()
     export_hdf5(rooms, folder / "rooms.h5")
     asked = Evaluate("random", data=Path("rooms"), out=Path("results"), protocol="paper", tasks=4)
@@ -149,11 +151,15 @@ def _benchmark_file(folder: Path) -> None:
         shutil.rmtree(folder / "imported", ignore_errors=True)
 
 
-def _recording(folder: Path) -> None:
+def _recording(folder: Path, name: str = "recording") -> None:
     try:
-        import_recordings(folder / "recording", folder / "recorded", image_size=8)
+        import_recordings(folder / name, folder / "recorded", image_size=8)
     finally:
         shutil.rmtree(folder / "recorded", ignore_errors=True)
+
+
+def _robot(folder: Path) -> None:
+    _recording(folder, "robot")
 
 
 def _message(folder: Path) -> None:
@@ -178,6 +184,9 @@ KINDS = {
     "rooms.h5": Kind("rooms.h5", _benchmark_file),
     "take.csv": Kind("recording/take.csv", _recording),
     "take.png": Kind("recording/take/0001.png", _recording),
+    "info.json": Kind("robot/meta/info.json", _robot),
+    "rows.parquet": Kind("robot/data/chunk-000/file-000.parquet", _robot),
+    "episodes.parquet": Kind("robot/meta/episodes/chunk-000/file-000.parquet", _robot),
     "message": Kind("message.txt", _message),
     "planner": Kind("planner.txt", lambda folder: planner_named(_text(folder / "planner.txt"))),
 }

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from saltwm.ground import budget
 from saltwm.ground.checks import one_of
 from saltwm.ground.errors import ShapeError
 
@@ -27,6 +28,7 @@ def square(where: str, frame: Any, size: int, fit: Fit = "pad") -> NDArray[np.ui
         frame = frame[top : top + side, left : left + side]
     elif fit == "pad" and height != width:
         side = max(height, width)
+        budget.require(where, f"a frame of {width} x {height} pixels made square", 3 * side**2)
         padded = np.zeros((side, side, 3), np.uint8)
         top, left = (side - height) // 2, (side - width) // 2
         padded[top : top + height, left : left + width] = frame

@@ -14,15 +14,18 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from saltwm.envs.base import StateField
+from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
+from saltwm.interop.pictures import read_picture
 from saltwm.interop.recordings import Recording
 from saltwm.interop.video import read_video
 
 VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".gif")
 PICTURES = (".png", ".jpg", ".jpeg")
+CELL_BYTES = 64
+"""Memory that a cell of a table takes, about."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,11 @@ def _frames(take: Path) -> Iterable[NDArray[np.uint8]]:
 
 def _pictures(take: Path) -> Iterator[NDArray[np.uint8]]:
     for file in sorted(file for file in take.iterdir() if file.suffix.lower() in PICTURES):
-        try:
-            yield np.asarray(Image.open(file).convert("RGB"))
-        except OSError as error:
-            raise DamagedError(f"{file}: cannot be decoded ({error})") from error
+        yield read_picture(str(file), file)
 
 
 def _read(table: Path) -> tuple[list[str], list[list[str]]]:
+    budget.require(table, "its rows", CELL_BYTES * table.stat().st_size // 2)  # a cell takes two bytes at least
     with table.open(newline="", encoding="utf-8") as file:
         try:
             header, *rows = [row for row in csv.reader(file) if row]

@@ -4,7 +4,6 @@ Columns: episode_idx, step_idx, action, pixels (or pixels_VIEW), and any others 
 episode leads to no frame and is left out.
 """
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +11,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from saltwm.envs.base import StateField
+from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
+from saltwm.interop.pictures import read_picture
 from saltwm.interop.recordings import Recording
 
 STATE_COLUMNS = ("state", "proprio", "observation_state")
 """The first of these that is there is the state."""
+ROWS_AT_ONCE = 64
+NUMBER_BYTES = 40
+"""Memory that a number takes on its way from the table to an array, about."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,23 @@ class LanceTable:
 
     def recordings(self) -> Iterator[Recording]:
         """The episodes, one after another."""
-        names = [self.camera, "action", *([self.state] if self.state else [])]
+        names = ["action", *([self.state] if self.state else [])]
+        width = sum(_width(self.table.schema.field(name).type) for name in names)
         for episode in self.episodes:
             start, stop = int(self.first[episode]), int(self.first[episode + 1])
-            rows = self.table.to_table(columns=names, offset=start, limit=stop - start)
             where = f"{self.path}: episode {episode}"
-            frames = [_picture(where, step, value) for step, value in enumerate(rows[self.camera].to_pylist())]
+            budget.require(where, f"{stop - start} rows", NUMBER_BYTES * width * (stop - start))
+            rows = self.table.to_table(columns=names, offset=start, limit=stop - start)
             actions = _numbers(where, "action", rows["action"].to_pylist())
             states = _numbers(where, self.state, rows[self.state].to_pylist()) if self.state else None
-            yield Recording(frames, actions[:-1], states, str(self.path))
+            yield Recording(self._frames(where, start, stop), actions[:-1], states, str(self.path))
+
+    def _frames(self, where: str, start: int, stop: int) -> Iterator[NDArray[np.uint8]]:
+        """The pictures of an episode, a few read at a time: one may be repeated over many rows of a small file."""
+        for first in range(start, stop, ROWS_AT_ONCE):
+            rows = self.table.to_table(columns=[self.camera], offset=first, limit=min(ROWS_AT_ONCE, stop - first))
+            for step, value in enumerate(rows[self.camera].to_pylist(), first - start):
+                yield read_picture(f"{where}, step {step}", value)
 
 
 def open_lance(path: Path, camera: str | None = None) -> LanceTable:
@@ -87,6 +98,7 @@ def open_lance(path: Path, camera: str | None = None) -> LanceTable:
 def _first_rows(place: Path, table: Any) -> NDArray[np.int64]:
     """Where episodes begin; DamagedError if rows of one are apart or out of order."""
     columns = ["episode_idx", *(["step_idx"] if "step_idx" in table.schema.names else [])]
+    budget.require(place, f"{table.count_rows()} rows", NUMBER_BYTES * len(columns) * table.count_rows())
     rows = table.to_table(columns=columns)
     numbers = np.asarray(rows["episode_idx"])
     if not len(numbers):
@@ -114,10 +126,3 @@ def _numbers(where: str, name: str, values: list[Any]) -> NDArray[np.float64]:
     except (ValueError, TypeError) as error:
         raise DamagedError(f"{where}: {name}: expected as many numbers in every row ({error})") from error
     return found[:, None] if found.ndim == 1 else found
-
-
-def _picture(where: str, step: int, value: Any) -> NDArray[np.uint8]:
-    try:
-        return np.asarray(Image.open(io.BytesIO(value)).convert("RGB"))
-    except (OSError, TypeError) as error:
-        raise DamagedError(f"{where}, step {step}: the frame cannot be decoded ({error})") from error

@@ -9,8 +9,8 @@ A row holds an observation and the action that follows it. The last action of an
 out.
 """
 
-import io
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +18,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from saltwm.envs.base import StateField
+from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
+from saltwm.interop.pictures import read_picture
 from saltwm.interop.recordings import Recording
 from saltwm.interop.video import read_video
 
 STATE = "observation.state"
 GAP_SHARE = 0.1
 """Share of a frame's time by which a timestamp may be off its place."""
+NUMBER_BYTES = 40
+"""Memory that a number takes on its way from a table to an array, about."""
+PLACE = re.compile(r"\{video_key\}|\{(chunk|file)_index(:0?\d{1,2}d)?\}|[^{}]")
+"""What a path template is made of; Python's own format would take any width and any attribute."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,9 @@ class LeRobot:
             yield self._recording(number, episode, table, file)
 
     def _recording(self, number: int, episode: dict[str, Any], table: Any, file: Path) -> Recording:
-        rows = table.filter(np.asarray(table["episode_index"]) == episode["episode_index"])
-        length, where = int(episode["length"]), f"{file}"
+        where, length = f"{file}", int(self._of(episode, "length"))
+        _require_column(where, table, "episode_index")
+        rows = table.filter(np.asarray(table["episode_index"]) == self._of(episode, "episode_index"))
         if rows.num_rows != length or length < 2:
             raise DamagedError(f"{where}: episode {number}: expected {length} rows, found {rows.num_rows}")
         self._check_time(f"{where}: episode {number}", _column(where, rows, "timestamp"))
@@ -80,19 +86,39 @@ class LeRobot:
 
     def _frames(self, number: int, episode: dict[str, Any], rows: Any, length: int) -> Iterable[NDArray[np.uint8]]:
         if self.info["features"][self.camera]["dtype"] == "image":
-            return [_picture(f"{self.path}: episode {number}", value) for value in rows[self.camera].to_pylist()]
+            return self._pictures(number, rows)
         file = self._file("video_path", episode, f"videos/{self.camera}")
-        begin = float(episode[f"videos/{self.camera}/from_timestamp"])
+        begin = float(self._of(episode, f"videos/{self.camera}/from_timestamp"))
         # Half a frame early, so that rounding of the time cannot skip the first one.
         return read_video(file, max(0.0, begin - 0.5 / float(self.info["fps"])), length)
 
+    def _pictures(self, number: int, rows: Any) -> Iterator[NDArray[np.uint8]]:
+        """The pictures of an episode that are stored among its numbers."""
+        _require_column(f"{self.path}: episode {number}", rows, self.camera)
+        for step in range(rows.num_rows):
+            value = rows[self.camera][step].as_py()
+            encoded = value.get("bytes") if isinstance(value, dict) else value
+            yield read_picture(f"{self.path}: episode {number}, step {step}", encoded)
+
     def _file(self, template: str, episode: dict[str, Any], kind: str) -> Path:
-        numbers = {part: int(episode[f"{kind}/{part}"]) for part in ("chunk_index", "file_index")}
-        relative = Path(str(self.info[template]).format(video_key=self.camera, **numbers))
-        file = self.path / relative
-        if not file.resolve().is_relative_to(self.path.resolve()):
-            raise DamagedError(f"{self.path / 'meta/info.json'}: {template}: leads out of the dataset")
+        where, text = self.path / "meta" / "info.json", self.info.get(template)
+        if not isinstance(text, str) or PLACE.sub("", text):
+            expected = "expected a path with {chunk_index} and {file_index}"
+            raise DamagedError(f"{where}: {template}: {expected}, found {text!r:.80}")
+        numbers = {part: int(self._of(episode, f"{kind}/{part}")) for part in ("chunk_index", "file_index")}
+        name = text.format(video_key=self.camera, **numbers)
+        file = self.path / name
+        if "\0" in name or not file.resolve().is_relative_to(self.path.resolve()):
+            raise DamagedError(f"{where}: {template}: leads out of the dataset")
         return file
+
+    def _of(self, episode: dict[str, Any], key: str) -> Any:
+        """A number that meta/episodes has of an episode; DamagedError where it has none."""
+        value = episode.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+            where = f"{self.path / 'meta/episodes'}: episode {episode.get('episode_index')}"
+            raise DamagedError(f"{where}: {key}: expected a number, found {value!r:.80}")
+        return value
 
 
 def open_lerobot(path: Path, camera: str | None = None) -> LeRobot:
@@ -104,8 +130,10 @@ def open_lerobot(path: Path, camera: str | None = None) -> LeRobot:
         info = json.loads(file.read_text())
         version, features = str(info["codebase_version"]), info["features"]
         cameras = [name for name, feature in features.items() if feature["dtype"] in {"video", "image"}]
-        _ = (float(info["fps"]), info["data_path"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        rate, states = float(info["fps"]), int(features.get(STATE, {"shape": [1]})["shape"][0])
+        if not (0 < rate < np.inf and states > 0):
+            raise ValueError(f"fps {rate}, {states} numbers in a state")
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise DamagedError(f"{file}: not the description of a dataset ({type(error).__name__}: {error})") from error
     if not version.startswith("v3"):
         raise UsageError(f"{file}: codebase_version {version}; v3 is read: convert it with LeRobot's own script")
@@ -127,7 +155,10 @@ def _read_episodes(path: Path) -> list[dict[str, Any]]:
     lacking = [key for key in ("episode_index", "length", "data/chunk_index") if episodes and key not in episodes[0]]
     if lacking or not episodes:
         raise DamagedError(f"{files[0]}: has no column {lacking[0]!r}" if lacking else f"{files[0]}: no episode")
-    return sorted(episodes, key=lambda episode: int(episode["episode_index"]))
+    try:
+        return sorted(episodes, key=lambda episode: int(episode["episode_index"]))
+    except (ValueError, TypeError) as error:
+        raise DamagedError(f"{files[0]}: episode_index: expected a number for each episode ({error})") from error
 
 
 def _read_table(file: Path) -> Any:
@@ -137,14 +168,24 @@ def _read_table(file: Path) -> Any:
     if not file.is_file():
         raise DamagedError(f"{file}: missing")
     try:
-        return parquet.read_table(file)
+        with parquet.ParquetFile(file) as opened:
+            # Repeated values take no room in the file, so its size says nothing.
+            groups = [opened.metadata.row_group(group) for group in range(opened.metadata.num_row_groups)]
+            values = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
+            size = NUMBER_BYTES * values + sum(group.total_byte_size for group in groups)
+            budget.require(file, f"{opened.metadata.num_rows} rows with {values} values", size)
+            return opened.read()
     except (pyarrow.ArrowException, OSError) as error:
         raise DamagedError(f"{file}: not a readable Parquet file ({str(error).splitlines()[0][:200]})") from error
 
 
-def _column(where: str, rows: Any, name: str) -> NDArray[Any]:
+def _require_column(where: str, rows: Any, name: str) -> None:
     if name not in rows.column_names:
         raise DamagedError(f"{where}: has no column {name!r}; it has {', '.join(rows.column_names)}")
+
+
+def _column(where: str, rows: Any, name: str) -> NDArray[Any]:
+    _require_column(where, rows, name)
     values = rows[name].to_pylist()
     if any(value is None for value in values):
         raise DamagedError(f"{where}: {name}: row {values.index(None)} is empty")
@@ -152,10 +193,3 @@ def _column(where: str, rows: Any, name: str) -> NDArray[Any]:
         return np.asarray(values, np.float64)
     except (ValueError, TypeError) as error:
         raise DamagedError(f"{where}: {name}: expected as many numbers in every row ({error})") from error
-
-
-def _picture(where: str, value: Any) -> NDArray[np.uint8]:
-    try:
-        return np.asarray(Image.open(io.BytesIO(value["bytes"])).convert("RGB"))
-    except (OSError, TypeError, KeyError) as error:
-        raise DamagedError(f"{where}: a frame cannot be decoded ({error})") from error

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from saltwm.envs.base import StateField
+from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
 from saltwm.interop.recordings import Recording
@@ -58,6 +60,7 @@ def open_minari(path: Path, camera: str | None = None) -> MinariData:
     place = path / "data" if (path / "data" / "main_data.hdf5").is_file() else path
     if not (place / "main_data.hdf5").is_file():
         raise UsageError(f"{path}: not a Minari dataset (no data/main_data.hdf5)")
+    _require_own_content(place / "main_data.hdf5")
     try:
         data = MinariDataset(place)
         spaces = _spaces(data.observation_space)
@@ -74,6 +77,40 @@ def open_minari(path: Path, camera: str | None = None) -> MinariData:
         raise UsageError(f"{path}: no camera {chosen!r}; it has {', '.join(cameras) or 'none'}")
     vectors = tuple(key for key, space in spaces.items() if len(space.shape or ()) == 1 and space.dtype.kind == "f")
     return MinariData(path, data, chosen, vectors)
+
+
+def _require_own_content(file: Path) -> None:
+    """DamagedError for an episode that declares more than the budget, or has numbers that lie in other files.
+
+    Minari reads whole episodes with h5py, which follows every link and believes every size.
+    """
+    try:
+        with h5py.File(file, "r") as h5:
+            for name in h5:
+                arrays = _arrays(f"{file}: {name}", h5, name, set())
+                budget.require(
+                    f"{file}: {name}", "its arrays", sum(int(a.size or 0) * a.dtype.itemsize for a in arrays)
+                )
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise DamagedError(f"{file}: not a readable HDF5 file ({error})") from error
+
+
+def _arrays(where: str, parent: Any, name: str, seen: set[int]) -> Iterator[h5py.Dataset]:
+    """Every array below `name`, each stored in this very file and under one name: a group may hold itself."""
+    if not isinstance(parent.get(name, getlink=True), h5py.HardLink):
+        raise DamagedError(f"{where}: {name!r} is a link to elsewhere")
+    found = parent[name]
+    address = h5py.h5o.get_info(found.id).addr
+    if address in seen:
+        raise DamagedError(f"{where}: {name!r} has a second name")
+    seen.add(address)
+    if isinstance(found, h5py.Group):
+        for inner in found:
+            yield from _arrays(where, found, inner, seen)
+    elif isinstance(found, h5py.Dataset):
+        if found.is_virtual or found.external:
+            raise DamagedError(f"{where}: {name!r} is not stored in the file itself")
+        yield found
 
 
 def _spaces(space: Any, prefix: str = "") -> dict[str, Any]:

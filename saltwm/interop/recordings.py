@@ -5,6 +5,7 @@ programs of users call as well. Nothing half-written stays: a recording that is 
 """
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from saltwm.disk.dataset import Dataset
 from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Episode, Recipe, Recorded
 from saltwm.envs.base import StateField, spell_fields
+from saltwm.ground import budget
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import WorldSpec
 from saltwm.ground.errors import MismatchError, SaltError, ShapeError, UsageError
@@ -233,12 +235,16 @@ def _checked(where: str, index: int, recording: Recording, size: int, fit: Fit, 
     if actions.ndim != 2 or not len(actions):
         raise ShapeError(f"{name}: action: expected [T, A] with at least one step, found {list(actions.shape)}")
     layout.check_finite(name, "action", actions)
-    frames, count = [], 0
-    for count, frame in enumerate(recording.frames, start=1):
-        if (count - 1) % every == 0:
+    kept = len(actions) // every + 1
+    budget.require(name, f"{kept} frames of {size} pixels", kept * 3 * size**2)
+    frames: list[Any] = []
+    count = 0
+    for count, frame in enumerate(itertools.islice(recording.frames, len(actions) + 2), start=1):
+        if (count - 1) % every == 0 and len(frames) < kept:
             frames.append(square(f"{name}, step {count - 1}", frame, size, fit))
     if count != len(actions) + 1:
-        raise ShapeError(f"{name}: frame: expected {len(actions) + 1}, one more than actions, found {count}")
+        found = "more" if count > len(actions) + 1 else count
+        raise ShapeError(f"{name}: frame: expected {len(actions) + 1}, one more than actions, found {found}")
     if recording.states is None:  # a clock: so that a state is never a marker
         states = np.arange(count, dtype=np.float64)[:, None]
     else:

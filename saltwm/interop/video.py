@@ -8,7 +8,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError
+
+CONFINED = (
+    "-nostdin",
+    "-protocol_whitelist",
+    "file",
+    "-format_whitelist",  # no playlist, which would name other files to read
+    "mov,mp4,avi,matroska,webm,gif",
+)
+"""What ffmpeg may open."""
 
 
 def read_video(file: Path, start_seconds: float = 0.0, count: int | None = None) -> Iterator[NDArray[np.uint8]]:
@@ -16,7 +26,7 @@ def read_video(file: Path, start_seconds: float = 0.0, count: int | None = None)
     import imageio_ffmpeg
 
     width, height = video_size(file)
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-nostdin", "-protocol_whitelist", "file"]
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", *CONFINED]
     command += ["-ss", f"{start_seconds:.6f}"] if start_seconds > 0 else []
     command += ["-i", f"file:{file}", "-map", "0:v:0", "-fps_mode", "passthrough"]
     command += ["-frames:v", str(count)] if count is not None else []
@@ -42,7 +52,7 @@ def video_size(file: Path) -> tuple[int, int]:
 
     if not file.is_file():
         raise DamagedError(f"{file}: missing")
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-nostdin", "-protocol_whitelist", "file"]
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", *CONFINED]
     said = subprocess.run([*command, "-i", f"file:{file}"], capture_output=True, check=False).stderr
     lines = said.decode(errors="replace").strip().splitlines()  # it ends with an error: no output was asked for
     found = next((size for line in lines if (size := re.search(r"Video: .*?, (\d+)x(\d+)", line))), None)
@@ -50,5 +60,6 @@ def video_size(file: Path) -> tuple[int, int]:
         raise DamagedError(
             f"{file}: cannot be decoded as a video ({lines[-1][:200] if lines else 'ffmpeg said nothing'})"
         )
-    width, height = found.groups()
-    return int(width), int(height)
+    width, height = map(int, found.groups())
+    budget.require(file, f"a frame of {width} x {height} pixels", 3 * width * height)
+    return width, height

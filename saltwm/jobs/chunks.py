@@ -23,6 +23,7 @@ from saltwm.evaluation.rollout import Look, Outcome, drawn, run_tasks, stored
 from saltwm.evaluation.tasks import require_possible
 from saltwm.ground.errors import DamagedError, MismatchError, UsageError
 from saltwm.ground.strict_json import from_plain, to_plain
+from saltwm.ground.terminal import printable
 from saltwm.jobs.evaluate import FRAMESKIP, MODELLESS, Acting, Settled
 from saltwm.planning.policy import Policy, RandomPolicy
 from saltwm.processes.pool import Report, Work
@@ -140,7 +141,7 @@ def _require_renderer(env: PlanningEnv, renderer: str, any_renderer: bool) -> No
     if not any_renderer:
         env.close()
         raise MismatchError(f"{difference}; set MUJOCO_GL={renderer}, or collect and train with {env.renderer}")
-    print(f"saltwm: {difference}; the model may see them otherwise", file=sys.stderr)
+    print(f"saltwm: {printable(difference, keep='')}; the model may see them otherwise", file=sys.stderr)
 
 
 def _make_policy(job: Acting, tasks: TaskSet, env: PlanningEnv) -> tuple[Policy, int]:

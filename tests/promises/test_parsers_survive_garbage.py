@@ -129,6 +129,9 @@ MUTATED = {
     "config.json": mutate_json_file,
     "zarr.json": mutate_json_file,
     "take.csv": mutate_bytes,
+    "info.json": mutate_json_file,
+    "rows.parquet": mutate_bytes,
+    "episodes.parquet": mutate_bytes,
 }
 
 

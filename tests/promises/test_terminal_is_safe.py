@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from saltwm.cli.printing import aligned, say, say_error
 from saltwm.disk import checkpoint, durable
 from saltwm.ground.progress import console
 from saltwm.ground.terminal import printable
+from saltwm.jobs.chunks import _require_renderer
 
 TITLE = "\x1b]0;PWNED\x1b\\quick\x1b[2J\x07\u202e\x9b31m"
 
@@ -57,6 +59,14 @@ def test_plain_text_of_any_language_stays_as_it_is():
 def test_an_error_is_one_line_whatever_a_file_says(capsys):
     say_error("file: unknown key 'a\nsaltwm: all is well'")
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_renderer_that_a_task_set_names_is_shown_without_its_escapes(capsys):
+    """Said by `play`, which looks at an episode with any renderer."""
+    _require_renderer(SimpleNamespace(renderer="egl"), TITLE, any_renderer=True)
+    err = capsys.readouterr().err
+    assert "PWNED" in err
+    assert not control_characters(err)
 
 
 @pytest.mark.parametrize("damaged", [False, True])

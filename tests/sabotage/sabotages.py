@@ -16,6 +16,7 @@ class Sabotage(NamedTuple):
 
 LIES, LINKS = "tests/promises/test_disk_that_lies.py", "tests/promises/test_links_lead_nowhere.py"
 SIZES, TERMINAL = "tests/promises/test_sizes_are_not_believed.py", "tests/promises/test_terminal_is_safe.py"
+RECORDED = "tests/interop/test_hostile_recordings.py"
 DURABLE, PINS = "tests/test_durable.py", "tests/test_pins.py"
 TASKS, ROLLOUT, CELL = (
     "tests/evaluation/test_tasks.py",
@@ -158,4 +159,21 @@ SABOTAGES = [
     # --- other people's files
     Sabotage("S17", "pickles are loaded", "interop/weights/pt_child.py",
              "weights_only=True", "weights_only=False", "tests/promises/test_pt_files_are_read_apart.py"),
+    # --- recordings of others
+    Sabotage("N17", "pictures of any size are decoded", "interop/pictures.py",
+             '                budget.require(where, f"a picture of {width} x {height} pixels", 3 * width * height)\n', "",
+             f"{RECORDED} -k lance_picture"),
+    Sabotage("N18", "a playlist is read as a video", "interop/video.py",
+             '    "-format_whitelist",  # no playlist, which would name other files to read\n    "mov,mp4,avi,matroska,webm,gif",\n',
+             "", f"{RECORDED} -k playlist"),
+    Sabotage("N19", "arrays of a Minari file may lie elsewhere", "interop/minari_data.py",
+             '    _require_own_content(place / "main_data.hdf5")\n', "", f"{RECORDED} -k minari"),
+    Sabotage("N20", "a path template may be any format", "interop/lerobot.py",
+             'or PLACE.sub("", text)', "", f"{RECORDED} -k absurd"),
+    Sabotage("N21", "a Parquet file is believed", "interop/lerobot.py",
+             '            budget.require(file, f"{opened.metadata.num_rows} rows with {values} values", size)\n', "",
+             f"{RECORDED} -k parquet"),
+    Sabotage("N22", "an episode is held however long it is", "interop/recordings.py",
+             '    budget.require(name, f"{kept} frames of {size} pixels", kept * 3 * size**2)\n', "",
+             f"{RECORDED} -k too_many_frames"),
 ]  # fmt: skip

@@ -1,0 +1,29 @@
+"""Still pictures of recordings: PNG and JPEG, whose declared size is looked at before they are decoded."""
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from saltwm.ground import budget
+from saltwm.ground.errors import DamagedError
+
+KINDS = ("PNG", "JPEG")
+"""No others: some of Pillow's decoders start programs."""
+
+
+def read_picture(where: str, source: Any) -> NDArray[np.uint8]:
+    """A file or its bytes as RGB [H, W, 3]; DamagedError that begins with `where` if it is no such picture."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the budget decides
+            with Image.open(source if isinstance(source, Path) else io.BytesIO(source), formats=KINDS) as picture:
+                width, height = picture.size
+                budget.require(where, f"a picture of {width} x {height} pixels", 3 * width * height)
+                return np.asarray(picture.convert("RGB"))
+    except (OSError, TypeError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DamagedError(f"{where}: cannot be decoded as a picture ({error})") from error
