@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltwm.cli.printing import RESULTS, aligned, announce, next_command, readable, results_table, say
 from saltwm.disk.shipped import spoken
-from saltwm.ground.config import MapConfig, ProtocolName
+from saltwm.ground.config import ProtocolName
 from saltwm.ground.errors import SaltError
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.again import AGAIN, Again
@@ -20,7 +20,7 @@ from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data, DataExport, DataImport, DataPreview, DataStats, DataVerify
 from saltwm.jobs.doctor import Doctor, Finding
 from saltwm.jobs.environment import Env, EnvCheck, EnvList
-from saltwm.jobs.evaluate import Evaluate, Play, Played
+from saltwm.jobs.evaluate import Evaluate, Play, Played, with_best_search
 from saltwm.jobs.job import Composite, Job, command_line, flag, spell
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.pages import Anatomy, Dissected, Report, Results
@@ -253,7 +253,7 @@ def _learnt(job: Prior, found: "PriorResult") -> Told:
         f"{figures.nll:.3f} (1.419 knows nothing); {figures.within_one_std:.1%} within one deviation (68.3 % is right)",
     }
     plain = {"prior": found.prior, "seconds": found.seconds, "held_out": dataclasses.asdict(figures)}
-    then = Evaluate(str(job.run), job.data, planner=MapConfig(), out=RESULTS)
+    then = with_best_search(Evaluate(str(job.run), job.data, out=RESULTS))
     return Told(words, _judged(then, Score(job.run, job.data)), plain)
 
 

@@ -9,6 +9,10 @@ HERE = Path(__file__).parent
 SABOTAGES = runpy.run_path(str(HERE / "sabotages.py"))["SABOTAGES"]
 
 
+def test_each_sabotage_has_a_name_of_its_own():
+    assert len({sabotage.name for sabotage in SABOTAGES}) == len(SABOTAGES)
+
+
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.name)
 def test_a_sabotage_fits_one_place_and_names_tests_that_exist(sabotage):
     text = (HERE.parents[1] / "saltwm" / sabotage.file).read_text()
