@@ -1,6 +1,7 @@
 """What many tests share: a small Two-Room dataset, a tiny configuration and a run trained with it for a few steps."""
 
 import dataclasses
+import multiprocessing
 import signal
 
 import pytest
@@ -65,6 +66,14 @@ def forked_workers():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "multiprocessing", Forked())
         yield
+
+
+@pytest.fixture
+def spawned_workers(monkeypatch):
+    """Workers as the pool itself starts them, where that is the claim."""
+    from saltwm.processes import pool
+
+    monkeypatch.setattr(pool, "multiprocessing", multiprocessing)
 
 
 @pytest.fixture(scope="session")

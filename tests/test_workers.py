@@ -1,6 +1,5 @@
 """Workers: items are done once, the dead and the hung are told, errors travel, nobody is left behind."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,11 +14,7 @@ from saltwm.ground.errors import MismatchError
 from saltwm.processes import pool as module
 from saltwm.processes.pool import Workers, signals_held, work_off
 
-
-@pytest.fixture(autouse=True)
-def spawned(monkeypatch):
-    """Workers as the pool itself starts them."""
-    monkeypatch.setattr(module, "multiprocessing", multiprocessing)
+pytestmark = pytest.mark.usefixtures("spawned_workers")
 
 
 def writer(folder):

@@ -149,10 +149,6 @@ class Dataset:
 
     # --- frames ---------------------------------------------------------------------------------------------------
 
-    def has_frame(self, step: int) -> bool:
-        """Whether frames at this step of an episode are stored."""
-        return step % self.frame_every == 0
-
     def read_frames(self, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Frames at given steps of given episodes: [N], [N] -> [N, H, W, 3]."""
         return self.read_frames_later(episodes, steps).result()

@@ -66,7 +66,6 @@ def test_action_statistics_are_population_statistics_in_float64(make_dataset):
 def test_only_stored_frames_can_be_asked_for(make_dataset):
     dataset, episodes = make_dataset(frame_every=5, lengths=[12, 20])
     assert [len(e.frames) for e in episodes] == [3, 5]
-    assert [dataset.has_frame(s) for s in (0, 4, 5, 10)] == [True, False, True, True]
     assert np.array_equal(
         dataset.read_frames(np.array([0, 1]), np.array([10, 15])), [episodes[0].frames[2], episodes[1].frames[3]]
     )

@@ -190,6 +190,7 @@ def children():
     return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
 
 
+@pytest.mark.usefixtures("spawned_workers")
 def test_a_killed_worker_costs_a_retry_and_changes_nothing(undisturbed, run, asked, tmp_path, capsys):
     before, killed = children(), []
 
@@ -202,7 +203,7 @@ def test_a_killed_worker_costs_a_retry_and_changes_nothing(undisturbed, run, ask
                     killed.append(pid)
                     return
 
-    killer = threading.Thread(target=kill_one)
+    killer = threading.Thread(target=kill_one, daemon=True)
     killer.start()
     asked(run, tmp_path, workers=2).do()
     killer.join()
