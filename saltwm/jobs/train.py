@@ -317,10 +317,16 @@ class Info(Job):
     json: AsJson = False
 
     def do(self) -> dict[str, Any]:
-        """The card."""
-        from saltwm.disk.checkpoint import card
+        """The card, and what its action prior is, if it has one."""
+        from saltwm.disk.checkpoint import card, find_checkpoint
+        from saltwm.planning import prior_files
 
-        return card(self.run)
+        found, prior = card(self.run), prior_files.find_prior(find_checkpoint(self.run))
+        if prior is None:
+            return found | {"action_prior": "none"}
+        info = prior_files.read_info(prior)
+        known = {"goals_up_to_blocks": info.prior.farthest_blocks, "plans_of_blocks": info.prior.horizon_blocks}
+        return found | {"action_prior": known | {"explained_share_of_held_out_actions": info.held_out.explained}}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The verbs that act, as their users type them: suite, play and anatomy, one after another on one results folder."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -222,3 +223,14 @@ def test_an_anatomy_of_nothing_is_refused(results, tmp_path, capsys, words, reas
     assert reason in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_info_tells_whether_a_model_has_an_action_prior(run, capsys):
+    shipped = Path(__file__).parents[2] / "checkpoints" / "two-room-salt"
+    found = []
+    for model in (shipped, run):
+        main(["info", str(model), "--json"])
+        found.append(json.loads(capsys.readouterr().out)["action_prior"])
+    assert found[0]["goals_up_to_blocks"] == 20
+    assert 0 < found[0]["explained_share_of_held_out_actions"] < 1
+    assert found[1] == "none"
