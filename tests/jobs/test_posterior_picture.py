@@ -1,14 +1,19 @@
 """The picture of a plan shows the numbers that planning used and the world gave."""
 
 import shutil
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "pictures"))
+
+from draw_posterior import picture_plan
+
 from saltwm.ground.config import MapConfig, PriorConfig
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.evaluate import Evaluate, settle
-from saltwm.jobs.posterior import picture_plan
 from saltwm.jobs.prior_learner import learn_prior
 
 
