@@ -21,28 +21,35 @@ from saltwm.explore.messages import Answer, unpack
 from saltwm.jobs.explore import Explore, bound, configured, folders_of
 
 MOST_OVERHEAD = 1.5
+ENVIRONMENTS = ("two-room", "reacher", "push-t", "cube")
+"""Worlds whose models are shipped: drawn with arrays, and rendered."""
+
+_Ask = Callable[[str, dict[str, Any]], Answer]
 
 
-def explore_figures(environment: str = "two-room", rounds: int = 15) -> list[Figure]:
-    """Slider and decision: as a page has them, in seconds, and as ratios to the bare computation."""
+def explore_figures(environments: tuple[str, ...] = ENVIRONMENTS, rounds: int = 15) -> list[Figure]:
+    """Slider and decision in each world: as a page has them, in seconds, and as ratios to the bare computation."""
+    with _asking(find_places(folders_of(environments))) as ask:
+        return [figure for name in environments for figure in _of_one_world(name, ask, rounds)]
+
+
+def _of_one_world(environment: str, ask: _Ask, rounds: int) -> Iterator[Figure]:
     model = f"{environment}-salt"
-    with _asking(find_places(folders_of((environment,)))) as ask:
-        scene = ask("scene", {"model": model}).header
-        block = scene["frameskip"] * scene["action_dim"]
-        planner = scene["planners"][0]
+    scene = ask("scene", {"model": model}).header
+    block = scene["frameskip"] * scene["action_dim"]
+    planner = scene["planners"][0]
 
-        def moved(number: int) -> dict[str, Any]:
-            """The first block in another place each time: nothing after it is remembered."""
-            return {"blocks": [[0.01 * number] * block, *([[0.1] * block] * 4)]}
+    def moved(number: int) -> dict[str, Any]:
+        """The first block in another place each time: nothing after it is remembered."""
+        return {"blocks": [[0.01 * number] * block, *([[0.1] * block] * 4)]}
 
-        slider = {"model": model, "state": scene["state"], "episode": 0, "step": 0}
-        decision = {"model": model, "state": scene["state"], "goal": scene["goal"], "planner": planner}
-        decision |= {"horizon_blocks": 5, "seed": 0, "number": 0, "task": 0, "bounded": True}
-        decision |= {"look_every": None, "executed_blocks": 0, "rest": []}
-        return [
-            *_measured("a slider of Imagine", lambda number: ask("imagine", slider | moved(number)), rounds, 0.1),
-            *_measured(f"a decision of {planner}", lambda _: ask("decide", decision), rounds, 0.15),
-        ]
+    slider = {"model": model, "state": scene["state"], "episode": 0, "step": 0}
+    decision = {"model": model, "state": scene["state"], "goal": scene["goal"], "planner": planner}
+    decision |= {"horizon_blocks": 5, "seed": 0, "number": 0, "task": 0, "bounded": True}
+    decision |= {"look_every": None, "executed_blocks": 0, "rest": []}
+    title = f"{environment}, a slider of Imagine"
+    yield from _measured(title, lambda number: ask("imagine", slider | moved(number)), rounds, 0.1)
+    yield from _measured(f"{environment}, a decision of {planner}", lambda _: ask("decide", decision), rounds, 0.15)
 
 
 def _measured(what: str, ask: Callable[[int], Answer], rounds: int, wanted: float) -> list[Figure]:
@@ -63,7 +70,7 @@ def _measured(what: str, ask: Callable[[int], Answer], rounds: int, wanted: floa
 
 
 @contextlib.contextmanager
-def _asking(places: list[Place]) -> Iterator[Callable[[str, dict[str, Any]], Answer]]:
+def _asking(places: list[Place]) -> Iterator[_Ask]:
     """A server in a thread of this process with its worker beside it, asked through its socket as a page asks."""
     import uvicorn
     from websockets.sync.client import connect

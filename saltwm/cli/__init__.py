@@ -28,7 +28,7 @@ from saltwm.jobs.environment import Env
 from saltwm.jobs.evaluate import Evaluate, Play
 from saltwm.jobs.explore import Explore
 from saltwm.jobs.measures import Decode, Diagnose
-from saltwm.jobs.pages import Anatomy, Report, Results
+from saltwm.jobs.pages import Anatomy, Film, Report, Results
 from saltwm.jobs.prior import Prior
 from saltwm.jobs.reproduce import Reproduce
 from saltwm.jobs.score import Score
@@ -48,6 +48,7 @@ JOBS: tuple[Any, ...] = (
     Evaluate,
     Suite,
     Play,
+    Film,
     Anatomy,
     Diagnose,
     Decode,

@@ -32,6 +32,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "suite": ("saltwm suite runs/two-room-salt --data data/two-room --out work/results --tasks 50",),
     "play": ("saltwm play push-t-salt --data push-t-data --task 1",),
+    "film": ("saltwm film work/results", "saltwm film work/results/evaluations/two-room-salt-clean-seed1 --tasks 3 7"),
     "anatomy": ("saltwm anatomy work/results salt random --out work/anatomy",),
     "diagnose": ("saltwm diagnose two-room-salt --data two-room-data --out work/results",),
     "decode": ("saltwm decode two-room-salt --data two-room-data --out work/results",),

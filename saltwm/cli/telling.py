@@ -23,7 +23,7 @@ from saltwm.jobs.environment import Env, EnvCheck, EnvList
 from saltwm.jobs.evaluate import Evaluate, Play, Played, with_best_search
 from saltwm.jobs.job import Composite, Job, command_line, flag, spell
 from saltwm.jobs.measures import Decode, Diagnose
-from saltwm.jobs.pages import Anatomy, Dissected, Report, Results
+from saltwm.jobs.pages import Anatomy, Dissected, Film, Report, Results
 from saltwm.jobs.prior import Prior
 from saltwm.jobs.reproduce import Reproduce
 from saltwm.jobs.score import Score
@@ -423,6 +423,11 @@ def _decoded(job: Decode, found: "Decoded") -> Told:
 @tell.register(Report)
 def _reported(job: Report, page: Path) -> Told:
     return Told({"report": str(page)}, f"open {page} in a browser")
+
+
+@tell.register(Film)
+def _filmed(job: Film, films: list[Path]) -> Told:
+    return Told({"filmed": [str(film) for film in films]})
 
 
 @tell.register(Results)

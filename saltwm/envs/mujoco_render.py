@@ -154,15 +154,27 @@ def coarsen_meshes(model: Any, cell: float) -> None:
     for mesh in range(model.nmesh):
         vertices = model.mesh_vert[model.mesh_vertadr[mesh] :][: model.mesh_vertnum[mesh]]
         faces = slice(model.mesh_faceadr[mesh], model.mesh_faceadr[mesh] + model.mesh_facenum[mesh])
-        _, first, group = np.unique(np.floor(vertices / cell), axis=0, return_index=True, return_inverse=True)
-        merged = first[group.reshape(-1)][model.mesh_face[faces]]
-        _, distinct = np.unique(np.sort(merged, axis=1), axis=0, return_index=True)
+        _, first, group = np.unique(_ranks(np.floor(vertices / cell)), return_index=True, return_inverse=True)
+        merged = first[group][model.mesh_face[faces]]
+        _, distinct = np.unique(_ranks(np.sort(merged, axis=1)), return_index=True)
         kept = distinct[(np.diff(np.sort(merged[distinct], axis=1), axis=1) > 0).all(1)]
         last = faces.start + len(kept)
         model.mesh_face[faces.start : last] = merged[kept]
         for corners in (model.mesh_facenormal, model.mesh_facetexcoord):
             corners[faces.start : last] = corners[faces][kept]
         model.mesh_facenum[mesh] = len(kept)
+
+
+def _ranks(rows: NDArray[Any]) -> NDArray[np.int64]:
+    """One number for each row [N, 3], alike and ordered as the rows are.
+
+    np.unique sorts numbers ten times faster than rows, and every simulator that draws an arm waits for it.
+    """
+    ranks = np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        values, places = np.unique(column, return_inverse=True)
+        ranks = ranks * len(values) + places
+    return ranks
 
 
 _OPEN: "weakref.WeakSet[Camera]" = weakref.WeakSet()

@@ -38,6 +38,7 @@ def scene(desk: Desk, ask: Scene) -> Answer:
     """What can be moved, the range that data show of it, and a start and goal to begin with."""
     if not desk.is_simulated(ask.model):
         return _recorded_scene(desk, ask.model)
+    desk.expect(ask.model)
     env, info = desk.env_of(ask.model), desk.info(ask.model)
     holds, name = scene_of(env.name), desk.data_of(ask.model)
     header: dict[str, Any] = {

@@ -4,23 +4,27 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from saltwm.disk import durable
 from saltwm.disk.records import Cell, EpisodeRecord, TaskSet, read_cell, read_tasks
 from saltwm.envs import env_class
-from saltwm.envs.base import PlanningEnv, State
+from saltwm.envs.base import Frame, State
 from saltwm.evaluation.anatomy import dissect
 from saltwm.evaluation.rollout import Outcome
-from saltwm.explore.desk import Desk, has_simulator, plain, png, shown_size
+from saltwm.explore.desk import Desk, plain, png, shown_size
 from saltwm.explore.folders import inside
 from saltwm.explore.messages import Answer, Episode, EpisodesOf
 from saltwm.ground.errors import DamagedError, SaltError, UsageError
 from saltwm.jobs.chunks import read_outcomes
 from saltwm.jobs.evaluate import Acting, Evaluate, Play
+from saltwm.jobs.imagined import expected, repeated
 from saltwm.jobs.job import spell
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_FRAMES = 120
 """Of one episode that are drawn; of a longer one every second, third, ..."""
@@ -56,6 +60,7 @@ def _cell(desk: Desk, root: Path, folder: Path) -> dict[str, Any]:
         "protocol": evaluation.protocol,
         "planner": evaluation.planner.get("kind"),
         "horizon": evaluation.horizon_blocks,
+        "look_every": evaluation.look_every,
         "seed": evaluation.seed,
         "tasks": evaluation.tasks_sha256,
         "tasks_file": evaluation.tasks_file,
@@ -63,8 +68,8 @@ def _cell(desk: Desk, root: Path, folder: Path) -> dict[str, Any]:
         "model": _model_of(desk, evaluation.checkpoint_sha256),
         "successes": evaluation.success.successes,
         "n": evaluation.success.n,
-        "simulated": has_simulator(evaluation.environment) and (folder / "actions.npy").exists(),
-        "episodes": _rows(cell.episodes, _kinds(root, cell)),
+        "simulated": desk.has_simulator(evaluation.environment) and (folder / "actions.npy").exists(),
+        "episodes": _rows(cell.episodes, _kinds(desk, root, cell)),
     }
 
 
@@ -87,13 +92,13 @@ def _rows(episodes: Sequence[EpisodeRecord], kinds: Sequence[str]) -> list[list[
     return rows
 
 
-def _kinds(root: Path, cell: Cell) -> list[str]:
+def _kinds(desk: Desk, root: Path, cell: Cell) -> list[str]:
     """What each task asks for; nothing where the tasks are gone or of a foreign environment."""
     try:
         tasks = _tasks(root, cell)
     except SaltError:
         return []
-    if not has_simulator(tasks.world.environment):
+    if not desk.has_simulator(tasks.world.environment):
         return []
     states, goals = (np.array([getattr(task, part) for task in tasks.tasks]) for part in ("state", "goal"))
     return env_class(tasks.world.environment).task_kinds(states, goals)
@@ -101,15 +106,17 @@ def _kinds(root: Path, cell: Cell) -> list[str]:
 
 def _tasks(root: Path, cell: Cell) -> TaskSet:
     path = inside(root, cell.evaluation.tasks_file)
-    tasks = _read_tasks(path, path.stat().st_mtime_ns)
-    if tasks.sha256 != cell.evaluation.tasks_sha256:
+    tasks, sha256 = _read_tasks(path, path.stat().st_mtime_ns)
+    if sha256 != cell.evaluation.tasks_sha256:
         raise DamagedError(f"{path}: not the tasks that {cell.name} was evaluated on")
     return tasks
 
 
 @functools.lru_cache(maxsize=64)
-def _read_tasks(path: Path, _: int) -> TaskSet:
-    return read_tasks(path)
+def _read_tasks(path: Path, _: int) -> tuple[TaskSet, str]:
+    """The tasks and their hash, which takes longer than reading them and is asked for by every cell."""
+    tasks = read_tasks(path)
+    return tasks, tasks.sha256
 
 
 def _model_of(desk: Desk, sha256: str | None) -> str | None:
@@ -140,7 +147,7 @@ def episode(desk: Desk, ask: Episode) -> Answer:
         raise UsageError(f"{ask.results}: no evaluation is called {ask.cell!r:.80}")
     cell = _read(root, folder)
     inside(root, f"evaluations/{folder.name}/actions.npy")
-    if not has_simulator(cell.evaluation.environment):
+    if not desk.has_simulator(cell.evaluation.environment):
         return _told(cell, ask.task)
     tasks = _tasks(root, cell)
     outcome = next((o for o in read_outcomes(folder) if o.record.task == ask.task), None)
@@ -148,11 +155,12 @@ def episode(desk: Desk, ask: Episode) -> Answer:
         raise UsageError(f"{ask.cell}: no task {ask.task}")
     env = desk.env(tasks.world, tasks.protocol.variant)
     goal = np.array(tasks.tasks[ask.task].goal)
-    states = _replayed(env, np.array(tasks.tasks[ask.task].state), outcome)
+    states = repeated(env, tasks.tasks[ask.task], outcome)
     shown = _shown_steps(len(states))
     pictures = env.draw_many(np.concatenate([states[shown], goal[None]]), shown_size(env))
     name = _model_of(desk, cell.evaluation.checkpoint_sha256)
-    imagined, frames = ([], []) if name is None else _imagined(desk, name, states, goal, outcome)
+    looked_at = cell.evaluation.history_frames
+    imagined, frames = ([], []) if name is None else _imagined(desk, name, states, goal, outcome, looked_at)
     header = {
         "steps": shown,
         "distances": env.goal_distance(states, np.repeat(goal[None], len(states), axis=0)),
@@ -160,6 +168,7 @@ def episode(desk: Desk, ask: Episode) -> Answer:
         "budget": tasks.protocol.budget_steps,
         "plans": [{"step": plan.step, "costs": plan.elite_costs} for plan in outcome.record.plans],
         "imagined": imagined,
+        "decoded": name is not None and desk.decoder(name) is not None,
         "model": name,
         "actions": outcome.actions,
         "state": states[0],
@@ -204,12 +213,6 @@ def _command(desk: Desk, root: Path, cell: Cell, model: str | None, task: int) -
     return spell(Play(**options, task=task))
 
 
-def _replayed(env: PlanningEnv, start: State, outcome: Outcome) -> State:
-    """Recorded actions from a restored state repeat the episode: states [T + 1, S]."""
-    env.restore(start)
-    return np.stack([env.state(), *(env.step(action)[0] for action in outcome.actions)])
-
-
 def _shown_steps(count: int) -> list[int]:
     """Every step of a short episode, every second, third, ... of a longer one; the last one always."""
     every = -(-count // MOST_FRAMES)
@@ -217,37 +220,30 @@ def _shown_steps(count: int) -> list[int]:
 
 
 def _imagined(
-    desk: Desk, model: str, states: State, goal: State, outcome: Outcome
-) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
-    """What each plan expected after each of its whole blocks that were carried out, and the frames that show it."""
+    desk: Desk, model: str, states: State, goal: State, outcome: Outcome, frames: int
+) -> tuple[list[dict[str, Any]], list[Frame]]:
+    """What each plan expected after each of its whole blocks that were carried out, and pictures that show it."""
     import torch
 
-    world_model = desk.model(model)
-    skip = world_model.config.frameskip
     gallery = desk.gallery(model)
-    target = desk.latent(model, tuple(goal.tolist()))
-    entries: list[dict[str, Any]] = []
-    frames: list[np.ndarray] = []
-    begins = [plan.step for plan in outcome.record.plans]
-    for begin, end in zip(begins, [*begins[1:], len(outcome.actions)], strict=True):
-        blocks = (end - begin) // skip
-        if not blocks:
-            continue
-        actions = torch.from_numpy(outcome.actions[begin : begin + blocks * skip]).reshape(1, blocks, -1)
-        seen = desk.latent(model, tuple(states[begin].tolist()))
-        with torch.inference_mode():
-            path = world_model.rollout(seen[None, None], world_model.condition(actions))[0]
-        for block, (place, far) in enumerate(zip(*gallery.nearest(path), strict=True)):
-            step = begin + (block + 1) * skip
-            found = desk.latent(model, tuple(states[step].tolist()))
-            entries.append(
-                {
-                    "step": step,
-                    "expected_cost": float((path[block] - target).square().mean()),
-                    "seen_cost": float((found - target).square().mean()),
-                    "error": float((path[block] - found).norm()) / gallery.spread,
-                    "far": far,
-                }
-            )
-            frames.append(gallery.frames[place])
-    return entries, frames
+
+    def seen(step: int) -> "Tensor":
+        return desk.latent(model, tuple(states[step].tolist()))
+
+    plans = expected(desk.model(model), outcome, seen, frames)
+    if not plans:
+        return [], []
+    path, target = torch.stack([plan.latent for plan in plans]), desk.latent(model, tuple(goal.tolist()))
+    nearest, far = gallery.nearest(path)
+    entries = [
+        {
+            "step": plan.step,
+            "expected_cost": float((plan.latent - target).square().mean()),
+            "seen_cost": float((seen(plan.step) - target).square().mean()),
+            "error": float((plan.latent - seen(plan.step)).norm()) / gallery.spread,
+            "far": distance,
+        }
+        for plan, distance in zip(plans, far, strict=True)
+    ]
+    decoder = desk.decoder(model)
+    return entries, list(gallery.frames[nearest] if decoder is None else decoder.draw(path))

@@ -82,11 +82,13 @@ class Desk:
         self.prior = functools.lru_cache(maxsize=8)(self._prior)
         self.info = functools.lru_cache(maxsize=None)(self._info)
         self.dataset = functools.lru_cache(maxsize=None)(self._dataset)
-        self.env = functools.lru_cache(maxsize=8)(self._env)
+        self.has_simulator = functools.lru_cache(maxsize=None)(has_simulator)
+        self._envs = functools.lru_cache(maxsize=8)(self._make_env)
         self.gallery = functools.lru_cache(maxsize=8)(self._gallery)
         self.latent = functools.lru_cache(maxsize=1024)(self._latent)
         self.after = functools.lru_cache(maxsize=512)(self._after)
         self.stored = functools.lru_cache(maxsize=512)(self._stored)
+        self._looked: dict[str, bool] = {}
         self._fits: dict[str, Iterator[tuple[Decoder, float]]] = {}
         self._decoders: dict[str, tuple[int, Decoder]] = {}
 
@@ -137,8 +139,12 @@ class Desk:
         require_no_links(path)
         return Dataset.open(path, verify="sizes")
 
-    def _env(self, world: WorldSpec, variant: Variant = "clean") -> PlanningEnv:
-        if not has_simulator(world.environment):
+    def env(self, world: WorldSpec, variant: Variant = "clean") -> PlanningEnv:
+        """The simulator of a world, built once: Cube's takes two seconds."""
+        return self._envs(world, variant)
+
+    def _make_env(self, world: WorldSpec, variant: Variant) -> PlanningEnv:
+        if not self.has_simulator(world.environment):
             raise UsageError(f"{world.environment!r:.80}: there is no simulator of this environment here")
         return make_env(world.environment, variant=variant, image_size=world.image_size, render_quality=world.render)
 
@@ -149,7 +155,7 @@ class Desk:
     def is_simulated(self, model: str) -> bool:
         """Whether there is a simulator that draws what the model learnt from; recordings have none."""
         world = self.info(model).world
-        return has_simulator(world.environment) and world.renderer != "imported"
+        return self.has_simulator(world.environment) and world.renderer != "imported"
 
     def data_of(self, model: str) -> str | None:
         """The dataset of a model's world, a held-out one if there is one."""
@@ -220,7 +226,18 @@ class Desk:
         states = np.stack([dataset.states(int(e))[s] for e, s in zip(episodes, steps, strict=True)])
         return Gallery(name, frames, states, episodes, steps, self.encode(model, frames))
 
-    # --- the decoder, fitted while nobody asks for anything ----------------------------------------------------------
+    # --- what is done while nobody asks for anything -----------------------------------------------------------------
+
+    def expect(self, model: str) -> None:
+        """Somebody has opened this model: its first look is made in an idle moment, before it is asked for."""
+        if self.is_simulated(model):
+            self._looked.setdefault(model, False)
+
+    def _first_look(self, model: str) -> None:
+        """Open the renderer at the model's own size, and run its encoder once: the first time takes longest."""
+        env = self.env_of(model)
+        env.reset(seed=0)  # any state will do: every question brings its own
+        self.encode(model, env.render()[None])
 
     def decoder(self, model: str) -> "Decoder | None":
         """The model's decoder, if it is fitted."""
@@ -239,7 +256,12 @@ class Desk:
         return self._decoders.get(model, (0, None))[0]
 
     def idle(self) -> bool:
-        """One step of a decoder's fit, for an idle moment; False if there is nothing to do."""
+        """A first look, or one step of a decoder's fit; False if there is nothing to do."""
+        for model, done in self._looked.items():
+            if not done:
+                self._looked[model] = True
+                self._first_look(model)
+                return True
         for model, fit in self._fits.items():
             steps = self._decoders.get(model, (0, None))[0]
             if steps < DECODER_STEPS:
@@ -250,7 +272,7 @@ class Desk:
 
 def has_simulator(environment: str) -> bool:
     """Whether the package, or the user who started it, has a simulator of this name."""
-    return environment in (*ENVIRONMENTS, *users.names())
+    return environment in ENVIRONMENTS or environment in users.names()
 
 
 def spread_frames(dataset: Dataset, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

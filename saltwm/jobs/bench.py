@@ -46,7 +46,7 @@ def _load(quick: bool) -> "list[Figure]":
 def _explore(quick: bool) -> "list[Figure]":
     from saltwm.bench.explore import explore_figures
 
-    return explore_figures(rounds=5) if quick else explore_figures()
+    return explore_figures(("two-room",), rounds=5) if quick else explore_figures()
 
 
 BENCHES: "dict[str, Callable[[bool], list[Figure]]]" = {

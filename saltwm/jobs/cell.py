@@ -25,6 +25,7 @@ from saltwm.ground.progress import console, progress
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.chunks import TASKS_PER_CHUNK, Chunks, chunk_of, chunk_writer, read_chunk, surroundings
 from saltwm.jobs.evaluate import FRAMESKIP, MODELLESS, Acting, Settled
+from saltwm.jobs.imagined import imagination
 from saltwm.jobs.pictures import film
 from saltwm.planning.policy import Policy
 from saltwm.processes.pool import RETRIES, Event, Pool, Workers, work_off
@@ -163,7 +164,7 @@ def _publish(settled: Settled, outcomes: list[Outcome], pictures: int, seconds: 
     durable.write_text(out / "episodes.jsonl", "".join(durable.json_line(to_plain(record)) for record in records))
     actions = np.concatenate([outcome.actions.reshape(-1, tasks.world.action_dim) for outcome in outcomes])
     durable.write_file(out / "actions.npy", partial(_save_array, actions))
-    film(tasks, outcomes[:pictures], out / "pictures")
+    film(tasks, outcomes[:pictures], out / "pictures", partial(imagination, job, tasks, outcomes))
     write_config(out / "evaluation.json", evaluation)
     shutil.rmtree(out / "chunks", ignore_errors=True)
     return evaluation

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from saltwm.disk import durable
 from saltwm.ground.checks import at_least
 from saltwm.jobs.again import spell_again
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, spell
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Positional, spell
 
 if TYPE_CHECKING:
     from saltwm.disk.records import PairedAnatomy
@@ -59,6 +59,37 @@ class Results(Job):
         return made.check() if self.check else made.write()
 
 
+@dataclass(frozen=True)
+class Film(Job):
+    """Film recorded episodes again, from their actions: what happened, what the plan in force expected, and the goal.
+
+    The films lie in the evaluations' own folders, where the report finds them.
+    """
+
+    VERB = "film"
+
+    recorded: Positional[tuple[Path, ...]]
+    """Folders of evaluations, or results directories."""
+    tasks: MaybeSome[int] = None
+    """Numbers of tasks; those that are filmed already by default, or the first four."""
+    json: AsJson = False
+
+    def do(self) -> list[Path]:
+        """Film; the moving pictures that were written."""
+        from saltwm.ground.progress import progress
+        from saltwm.jobs.filming import FIRST, PICTURES, film_recorded, filmed_tasks, recorded_folders
+
+        folders, made = recorded_folders(self.recorded), list[Path]()
+        with progress("film", len(folders)) as advance:
+            for folder in folders:
+                pictures = folder / PICTURES
+                with durable.only_writer(folder, self.VERB):
+                    wanted = self.tasks if self.tasks is not None else filmed_tasks(pictures) or FIRST
+                    made += film_recorded(folder, wanted, pictures)
+                advance()
+        return [path for path in made if path.suffix == ".gif"]
+
+
 class Dissected(NamedTuple):
     """Failures by kind, and the page that shows them."""
 
@@ -88,7 +119,7 @@ class Anatomy(Job):
         """Count, film what failed, and write the pages."""
         from saltwm.disk.records import read_cells
         from saltwm.evaluation.anatomy import examples, pair_up
-        from saltwm.jobs.pictures import film_failures
+        from saltwm.jobs.filming import film_failures
         from saltwm.report.anatomy import PICTURES, write_anatomy
 
         at_least("pages", self.pages, 0)

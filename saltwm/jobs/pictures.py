@@ -1,7 +1,7 @@
 """Moving pictures and strips of evaluated episodes, repeated from their recorded actions."""
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from saltwm.disk import durable
 from saltwm.disk.film import write_film
-from saltwm.disk.records import EpisodeRecord, FailedEpisode, Task, TaskSet, read_tasks
+from saltwm.disk.records import EpisodeRecord, Task, TaskSet
 from saltwm.envs import make_env
-from saltwm.envs.base import Frame, PlanningEnv
+from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.evaluation.rollout import Outcome
-from saltwm.ground.progress import progress
-from saltwm.jobs.chunks import read_outcomes
+from saltwm.jobs.imagined import Imagination, repeated
 
 PICTURE_SIZE = 160
 STRIP_FRAMES = 6
@@ -29,46 +28,50 @@ MOST_FRAMES = 80
 
 @dataclass(frozen=True)
 class _Replay:
-    """An episode seen again: a picture per state, the goal's picture, and the distances in success radii."""
+    """An episode seen again: its states, a picture of each, the goal's picture, and the distances in success radii."""
 
+    states: State
     frames: list[Frame]
     goal: Frame
     distances: list[float]
 
 
-def film(tasks: TaskSet, outcomes: list[Outcome], directory: Path) -> list[Path]:
-    """A GIF (agent beside goal) and a strip for each outcome: directory/task-007-reached.gif and .png."""
+def film(
+    tasks: TaskSet,
+    outcomes: list[Outcome],
+    directory: Path,
+    imagine: Callable[[PlanningEnv], Imagination | None] = lambda env: None,
+) -> list[Path]:
+    """A GIF and a strip for each outcome: directory/task-007-reached.gif and .png.
+
+    The GIF shows the agent, what the plan in force expects where there is an imagination, and the goal.
+    """
     if not outcomes:
         return []
     durable.make_folder(directory)
     paths = []
     with contextlib.closing(_env_of(tasks)) as env:
+        imagination = imagine(env)
         for outcome in outcomes:
             path = directory / picture_name(outcome.record)
             seen = replay(env, tasks.tasks[outcome.record.task], outcome)
-            write_film(path.with_suffix(".gif"), [_beside(frame, seen.goal) for frame in thinned(seen.frames)])
+            dreams = [] if imagination is None else [_drawn(env, imagination.during(seen.states, outcome))]
+            shown = [_beside(*panels, seen.goal) for panels in zip(seen.frames, *dreams, strict=True)]
+            write_film(path.with_suffix(".gif"), thinned(shown))
             _write_strip(path.with_suffix(".png"), seen)
             paths += [path.with_suffix(".gif"), path.with_suffix(".png")]
     return paths
 
 
-def film_failures(results: Path, failed: Iterable[FailedEpisode], out: Path) -> None:
-    """Film these failures, and what the other method did there, into OUT/CELL; what is filmed already stays."""
-    results = Path(results)
-    cells = {cell.name: cell for one in failed for cell in (one.cell, one.other_cell)}
-    wanted = {(cell.name, one.episode.task) for one in failed for cell in (one.cell, one.other_cell)}
-    with progress("film failures", len(wanted)) as advance:
-        for name, cell in sorted(cells.items()):
-            folder = results / "evaluations" / name
-            if not (folder / "actions.npy").exists():
-                continue  # evaluated before actions were kept; the page says so
-            tasks = read_tasks(results / cell.evaluation.tasks_file)
-            for outcome in read_outcomes(folder):
-                if (name, outcome.record.task) in wanted:
-                    picture = f"{picture_name(outcome.record)}.png"
-                    if not any((place / picture).exists() for place in (folder / "pictures", out / name)):
-                        film(tasks, [outcome], out / name)
-                    advance()
+def _drawn(env: PlanningEnv, states: list[State | None]) -> list[Frame]:
+    """A picture of each state, grey where there is none; most are the one before, and are drawn once."""
+    grey: Frame = np.full((PICTURE_SIZE, PICTURE_SIZE, 3), GREY, np.uint8)
+    pictures: dict[bytes, Frame] = {}
+    for state in states:
+        if state is not None and state.tobytes() not in pictures:
+            env.restore(state)
+            pictures[state.tobytes()] = env.draw(PICTURE_SIZE)
+    return [grey if state is None else pictures[state.tobytes()] for state in states]
 
 
 def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str, title: str | None = None) -> list[Path]:
@@ -102,21 +105,10 @@ def picture_name(record: EpisodeRecord) -> str:
 
 def replay(env: PlanningEnv, task: Task, outcome: Outcome) -> _Replay:
     """Recorded actions from a restored state repeat the episode."""
-    goal_state = np.array(task.goal)
-    env.restore(goal_state)
-    goal = env.draw(PICTURE_SIZE)
-    env.restore(np.array(task.state))
-    frames, distances = [], []
-
-    def look() -> None:
-        frames.append(env.draw(PICTURE_SIZE))
-        distances.append(float(env.goal_distance(env.state()[None], goal_state[None])[0]))
-
-    look()
-    for action in outcome.actions:
-        env.step(action)
-        look()
-    return _Replay(frames, goal, distances)
+    states, goal = repeated(env, task, outcome), np.array(task.goal)
+    *frames, goal_frame = env.draw_many(np.concatenate([states, goal[None]]), PICTURE_SIZE)
+    distances = env.goal_distance(states, np.repeat(goal[None], len(states), axis=0))
+    return _Replay(states, frames, goal_frame, distances.tolist())
 
 
 # --- drawing --------------------------------------------------------------------------------------------------------

@@ -53,6 +53,13 @@ class Picture:
     width: int
     height: int
 
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """What stands side by side in a film, by its shape: square pictures with gaps between them."""
+        if self.kind != "gif":
+            return ()
+        return {2: ("now", "goal"), 3: ("now", "imagined", "goal")}.get(self.width // self.height, ())
+
 
 @dataclass(frozen=True)
 class Run:

@@ -34,6 +34,8 @@ class _Column:
     name: str
     drawing: Drawing | None = None
     picture: Picture | None = None
+    strip: Picture | None = None
+    """The same without motion."""
     caption: str = ""
     outcome: str = ""
 
@@ -182,7 +184,8 @@ def _episodes(findings: Findings, environments: Sequence[str]) -> _Band:
     return _Band(
         "Planned episodes",
         tuple(_episode(findings, name) for name in environments),
-        "The first filmed episode of SALT, whether it succeeded or not: the agent beside the goal image it was given.",
+        "The first filmed episode of SALT, whether it succeeded or not: what the agent sees, what its plan expects at "
+        "the end of the present block of actions, and the goal that it was given.",
     )
 
 
@@ -195,10 +198,13 @@ def _episode(findings: Findings, environment: str) -> _Column:
             if (cell.evaluation.environment, cell.evaluation.protocol, cell.evaluation.method)
             == (environment, protocol, "salt")
         }
-        moving = [picture for picture in findings.pictures if picture.cell in cells and picture.kind == "gif"]
-        if moving:
-            caption, outcome = picture_caption(Path(moving[0].name).stem)
-            return _Column(name, picture=moving[0], caption=f"{name}, {protocol}, {caption}", outcome=outcome)
+        shown = [picture for picture in findings.pictures if picture.cell in cells]
+        moving = next((picture for picture in shown if picture.kind == "gif"), None)
+        if moving is not None:
+            stem = Path(moving.name).stem
+            strip = next((p for p in shown if (p.cell, p.name) == (moving.cell, f"{stem}.png")), None)
+            caption, outcome = picture_caption(stem)
+            return _Column(name, None, moving, strip, f"{name}, {protocol}, {caption}", outcome)
     return _Column(name)
 
 

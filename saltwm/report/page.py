@@ -28,8 +28,10 @@ T = TypeVar("T")
 
 _TASKS_SHOWN = 6  # per protocol and seed
 _EPISODES_NOTE = (
-    "What the agent saw (now) beside the picture that it planned towards (goal); the methods on one task stand side by "
-    "side. Drawn while evaluating."
+    "Now: what the agent sees. Imagined: what the plan in force expects at the end of the present block of actions, "
+    "shown as the known state of the world (a start, a goal or a moment of these episodes) whose latent is nearest. "
+    "Goal: the picture that it plans towards. The methods on one task stand side by side. Drawn from the recorded "
+    "actions; `saltwm film` draws others."
 )
 _DECODED_NOTE = (
     "Held-out episodes, three rows each: the true frames; the context and what the model predicts after it from the "
@@ -73,13 +75,6 @@ class Filmed:
     outcome: str
     moving: Picture | None
     strip: Picture | None
-
-    @property
-    def panels(self) -> tuple[str, ...]:
-        """What stands side by side in the moving picture."""
-        if self.moving is None:
-            return ()
-        return {2: ("now", "goal"), 3: ("now", "imagined", "goal")}.get(self.moving.width // self.moving.height, ())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 import functools
 import os
+import re
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -53,7 +55,7 @@ class Browser:
     def open(self, running, view):
         self.driver.get("about:blank")
         self.driver.get(f"{running.address}#/{view}")
-        self.wait(lambda: self.all("main .view") and self.all("#status")[0].text == "ready")
+        self.wait(lambda: self.all("main[aria-busy=false] .view") and self.all("#status")[0].text == "ready")
 
     def wait(self, is_true, seconds=PATIENCE):
         deadline = time.monotonic() + seconds
@@ -169,6 +171,64 @@ def _move_a_slider(page):
     )
     time.sleep(1)
     return False
+
+
+def test_an_address_of_imagine_has_the_start_and_the_sliders(page, running):
+    actions = "_".join(["0.26", "-0.5"] * 10)
+    page.open(running, f"imagine?model=two-room-salt&episode=3&step=10&blocks=2&actions={actions}")
+    first = page.driver.execute_script("return [...document.querySelectorAll('.block input')].map((x) => x.value)")
+    assert first == ["0.26", "-0.5"] * 2
+    assert page.all("figcaption span")[0].text == "step 10"
+    assert f"actions={actions}" in page.driver.current_url
+    page.named("button", "as recorded").click()
+    assert "actions=" not in page.driver.current_url
+    assert "step=10" in page.driver.current_url
+
+
+def test_a_view_is_seen_before_its_world_is_there_and_used_after(page, running):
+    page.open(running, "act?model=two-room-salt&planner=gauss-newton")
+    (worker,) = running.workers()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        page.press("2")
+        page.wait(lambda: page.all("main[aria-busy=true] .view h1"))
+        assert page.all("h1")[0].text == "Imagine"
+        assert page.driver.execute_script("return document.querySelector('main').inert")
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    page.wait(lambda: page.all("main[aria-busy=false] .view"))
+    assert page.all(".block input")
+    page.wait(lambda: page.all("#status")[0].text == "ready")
+
+
+def test_the_progress_of_a_decoder_is_told_wherever_one_looks(page, running):
+    def share():
+        found = re.search(r"being fitted meanwhile \((\d+) %\)", page.driver.find_element("tag name", "main").text)
+        ready = "a small decoder" in page.driver.find_element("tag name", "main").text
+        return 100 if ready else int(found[1]) if found else None
+
+    page.open(running, "imagine?model=two-room-salt")
+    page.wait(lambda: share() is not None)
+    page.press("3")
+    page.wait(lambda: page.all("h1") and page.all("h1")[0].text == "Recorded episodes")
+    page.press("2")  # a view that is opened again hears of it too
+    page.wait(lambda: page.all("h1")[0].text == "Imagine" and share() is not None)
+    before = share()
+    page.wait(lambda: share() == 100 or share() > before, 600)
+
+
+def test_act_on_this_task_plans_as_the_record_did(page, running):
+    page.open(running, "browse?cell=two-room-salt-clean-seed1&task=0")
+    page.named("a", "Act on this task").click()
+    page.wait(lambda: page.all("main[aria-busy=false] .view h1") and page.all("h1")[0].text == "Watch a model act")
+    page.wait(lambda: "task=0" not in page.driver.current_url)  # by now it names start and goal
+    for words in ("planner=cem", "look=plan", "horizon=5"):
+        assert words in page.driver.current_url
+    assert [select.get_property("value") for select in page.all(".panel select")][:3] == [
+        "two-room-salt",
+        "cem",
+        "plan",
+    ]
 
 
 def test_scrubbing_moves_the_picture_and_the_address(page, running):

@@ -26,8 +26,8 @@ export async function act(query) {
   const asked = able.find((entry) => entry.name === (query.get("model") ?? shared.model)) ?? able[0];
   const s = {
     model: asked.name, scene: null, start: null, state: null, goal: null, queue: [], step: 0, plans: 0, sinceLook: 0,
-    planner: query.get("planner"), horizon: Number(query.get("horizon")) || 5, look: query.get("look") ?? "plan", speed: "normal",
-    seed: Number(query.get("seed")) || 1, task: 0, playing: false, running: false, epoch: 0, reached: false, closed: false,
+    planner: null, horizon: 5, look: "1", speed: "normal",
+    seed: 1, task: 0, playing: false, running: false, epoch: 0, reached: false, closed: false,
     distances: [], seen: [], expected: [], times: [], been: [], decision: null, handle: 0, sheet: null, pictures: {},
   };
 
@@ -49,6 +49,8 @@ export async function act(query) {
   const dreamNote = h("p", { class: "soft small" });
   const story = h("p", { class: "soft small", role: "status" });
   const hold = h("div", { class: "stack" });
+  const lead = h("p", { class: "lead" });
+  let unfollow = () => {};
   let planCard = null;
   let chartCard = null;
 
@@ -68,10 +70,21 @@ export async function act(query) {
 
   // --- setting the scene
 
+  // What an address says of who acts; what it leaves out stays as it is.
+  function settings(next) {
+    s.planner = next.get("planner") ?? s.planner;
+    s.horizon = Math.max(1, Math.min(10, Number(next.get("horizon")) || s.horizon));
+    s.look = ["1", "2", "3", "plan"].includes(next.get("look")) ? next.get("look") : s.look;
+    s.seed = Number(next.get("seed")) || s.seed;
+    horizon.set(s.horizon);
+    lookChoice.select.value = s.look;
+  }
+
   async function load(next) {
     pause();
     s.epoch += 1;
     shared.model = s.model;
+    settings(next);
     try {
       const { header } = await live.ask("scene", { model: s.model });
       s.scene = header;
@@ -88,12 +101,13 @@ export async function act(query) {
         [s.start, s.goal] = [next.get("start"), next.get("goal")].map((text) => text.split("_").map(Number));
       }
       dressHold();
+      lead.textContent = `The agent is given one picture of its goal. It looks, plans in its latent space, acts, and looks again. ${header.handles.length ? "Click in a picture to move the goal or to push the world" : "Move the goal, or the world, with the sliders"}, then press Play.`;
       await Promise.all([place(goal, "goal", s.goal), place(now, "state", s.start)]);
       reset();
       s.sheet = null;
       if (header.dataset) {
         openEpisode(header.episode ?? 0, true);
-        gallery(s.model).then((sheet) => { s.sheet = sheet; followDecoder(s.model, () => dreamWord()); dreamWord(); }).catch(failed);
+        gallery(s.model).then((sheet) => { if (s.closed) return; s.sheet = sheet; unfollow(); unfollow = followDecoder(s.model, dreamWord); dreamWord(); }).catch(failed);
       }
       dreamWord();
     } catch (error) { failed(error); }
@@ -230,7 +244,8 @@ export async function act(query) {
     Object.assign(s, { state: s.start, queue: [], step: 0, plans: 0, sinceLook: 0, reached: false, distances: [], seen: [], expected: [], times: [], been: [], decision: null });
     now.badge("");
     dream.clear();
-    dream.say("nothing yet");
+    dream.say("");
+    dream.hint("Press Play: here is what the model expects of its plan.");
     fill(thumbs);
     fill(fans);
     story.textContent = "";
@@ -391,6 +406,7 @@ export async function act(query) {
     const d = s.decision;
     if (!d?.nearest.length) return;
     const block = Math.max(0, Math.min(d.nearest.length - 1, Math.ceil((s.step - d.begin) / s.scene.frameskip) - 1));
+    dream.hint("");
     if (d.dreams.length) dream.show(d.dreams[block]); else if (s.sheet) dream.tile(s.sheet, d.nearest[block]);
     dream.say(`for step ${d.begin + (block + 1) * s.scene.frameskip}, plan ${s.plans}`);
   }
@@ -405,7 +421,7 @@ export async function act(query) {
   }
 
   function remember() {
-    writeAddress("act", { model: s.model, planner: s.planner, horizon: s.horizon, look: s.look === "plan" ? null : s.look, start: s.start?.join("_"), goal: s.goal?.join("_") });
+    writeAddress("act", { model: s.model, planner: s.planner, horizon: s.horizon, look: s.look, seed: s.seed === 1 ? null : s.seed, start: s.start?.join("_"), goal: s.goal?.join("_") });
   }
 
   // The start, the goal and the settings of now; pushes and changes on the way are no part of it.
@@ -421,16 +437,16 @@ export async function act(query) {
       h("section", { class: "card stack", "aria-label": "Who acts" }, modelChoice, plannerChoice, plannerHint, horizon, lookChoice, speedChoice, h("label", { class: "check" }, bounded, "actions inside their bounds"), h("label", { class: "check" }, through, "goal shines through")),
       h("section", { class: "card stack", "aria-label": "Start and goal" }, h("h2", {}, "Start and goal"), hold, h("details", {}, h("summary", {}, "From a stored episode"), h("div", { class: "stack" }, h("label", { class: "field" }, "Episode", episode), from, to)))),
     h("div", { class: "stack" },
-      h("div", {}, h("h1", {}, "Watch a model act"), h("p", { class: "lead" }, "The agent is given one picture of its goal. It looks, plans in its latent space, acts, and looks again.")),
+      h("div", {}, h("h1", {}, "Watch a model act"), lead),
       h("section", { class: "card stack", "aria-label": "The episode" },
         h("div", { class: "pictures" }, now.element, dream.element, goal.element), key,
         h("div", { class: "row" }, play, single, again, h("button", { type: "button", class: "quiet", on: { click: () => copy(location.href, "Address") } }, "Copy address"), h("button", { type: "button", class: "quiet", on: { click: copyCommand } }, "Copy command"), story)),
       (planCard = h("section", { class: "card stack", "aria-label": "The plan", hidden: true }, h("div", { class: "spread" }, h("h2", {}, "What the plan expects"), dreamNote), thumbs, numbers, fans)),
       (chartCard = h("section", { class: "card columns", "aria-label": "Charts", hidden: true }, distance.element, cost.element, times.element, search.element))));
-  await load(query);
   return {
     element,
-    close() { s.closed = true; pause(); },
+    ready: load(query),
+    close() { s.closed = true; pause(); unfollow(); },
     go(next) { const wanted = next.get("model"); if (wanted && wanted !== s.model) { s.model = wanted; modelChoice.select.value = wanted; } if (wanted) load(next); },
     key(event) {
       if (event.key === " ") toggle();

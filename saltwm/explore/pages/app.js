@@ -31,12 +31,23 @@ async function open() {
   try {
     const opened = await VIEWS[name][1](query);
     if (current !== mine) { opened.close?.(); return; }
-    Object.assign(mine, opened);
+    mine.close = opened.close;
     fill(main, opened.element);
+    busy(true);
+    await opened.ready;
+    if (current === mine) Object.assign(mine, opened);
   } catch (error) {
     fill(main, h("p", { class: "empty" }, error.message));
     failed(error);
+  } finally {
+    if (current === mine) busy(false);
   }
+}
+
+// A view is seen at once and can be used when its world is there: a simulator may take seconds to start.
+function busy(is) {
+  main.inert = is;
+  main.setAttribute("aria-busy", String(is));
 }
 
 window.addEventListener("hashchange", open);

@@ -4,7 +4,7 @@ import { choice, copy, fill, h, number, setOptions } from "./dom.js";
 import { LineChart } from "./charts.js";
 import { Picture, bitmap } from "./picture.js";
 import { Player } from "./player.js";
-import { catalogue, failed, live, writeAddress } from "./world.js";
+import { catalogue, decoderReady, decoderWords, failed, followDecoder, live, writeAddress } from "./world.js";
 
 const ALL = "all";
 const MOST_ROWS = 150;
@@ -37,9 +37,13 @@ export async function browse(query) {
   const player = new Player((step) => { state.step = step; for (const pane of panes) pane.go(step); remember(); });
   const title = h("h2", {}, "Choose an episode");
   const verdict = h("p", { class: "soft small" });
+  const dreams = h("p", { class: "soft small", hidden: true });
+  let closed = false;
+  let followed;
+  let unfollow = () => {};
   const actions = h("div", { class: "row" });
   const episode = h("section", { class: "card stack", "aria-label": "The chosen episode", hidden: true },
-    h("div", { class: "spread" }, title, actions), verdict, panes[0].element, panes[1].element, player.element);
+    h("div", { class: "spread" }, title, actions), verdict, panes[0].element, panes[1].element, player.element, dreams);
 
   async function load() {
     if (!read.has(state.results)) read.set(state.results, live.ask("episodes", { results: state.results }).then(({ header }) => header));
@@ -117,15 +121,36 @@ export async function browse(query) {
     fill(actions,
       h("button", { type: "button", class: "quiet", on: { click: () => copy(location.href, "Address") } }, "Copy address"),
       h("button", { type: "button", class: "quiet", on: { click: () => copyCommand() } }, "Copy command"),
-      cell.model && h("a", { class: "small", href: `#/act?model=${encodeURIComponent(cell.model)}&results=${encodeURIComponent(state.results)}&cell=${encodeURIComponent(cell.name)}&task=${state.task}` }, "Act on this task"));
+      cell.model && h("a", { class: "small", href: `#/act?${acting(cell)}` }, "Act on this task"));
     remember();
     episode.classList.add("busy");
     try {
       const wanted = [cell, other];
       const lengths = await Promise.all(panes.map((pane, place) => pane.load(state.results, wanted[place], state.task)));
       player.set(Math.max(...lengths), state.step);
+      sayDreams();
     } catch (error) { failed(error); } finally { episode.classList.remove("busy"); }
   }
+
+  // Where imagined pictures come from; once a decoder is fitted it takes over.
+  function sayDreams() {
+    const shown = panes.map((pane) => pane.header).filter((header) => header?.imagined.length);
+    dreams.hidden = !shown.length;
+    const waiting = shown.find((header) => !header.decoded);
+    dreams.textContent = waiting ? `Imagined: the stored frame whose latent is nearest to what the plan in force expected; ${decoderWords(waiting.model)}.` : "Imagined: a small decoder, fitted to stored frames after training, draws what the plan in force expected.";
+    if (waiting?.model !== followed) follow(waiting?.model);
+  }
+
+  function follow(model) {
+    unfollow();
+    followed = closed ? undefined : model;
+    unfollow = followed ? followDecoder(model, () => { if (decoderReady(model)) { follow(); show(); } else sayDreams(); }) : () => {};
+  }
+
+  // The same task with the planner, horizon, looks and seed of the evaluation: the plans are the recorded ones.
+  const acting = (cell) => new URLSearchParams({
+    model: cell.model, results: state.results, cell: cell.name, task: state.task, planner: cell.planner, horizon: cell.horizon, look: cell.look_every ?? "plan", seed: cell.seed,
+  });
 
   function copyCommand() {
     const command = panes[0].header?.command;
@@ -151,10 +176,10 @@ export async function browse(query) {
       episode,
       h("section", { class: "card stack", "aria-label": "Episodes" }, h("div", { class: "spread" }, h("h2", {}, "Episodes"), count),
         h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of episodes" }, h("table", {}, h("thead", {}, h("tr", {}, ["environment", "method", "protocol"].map((t) => h("th", { scope: "col" }, t)), h("th", { scope: "col", class: "n" }, "task"), h("th", { scope: "col" }, "kind"), h("th", { scope: "col" }, "outcome"), ["steps", "final", "r"].map((t) => h("th", { scope: "col", class: "n" }, t)))), body)), more)));
-  await load();
   return {
     element,
-    close: () => player.stop(),
+    ready: load(),
+    close() { closed = true; player.stop(); follow(); },
     go: (next) => { takeQuery(state, next); load(); },
     key(event) {
       if (event.key === "n") move(1);
@@ -261,7 +286,7 @@ class Pane {
     if (shown >= 0) {
       this.imagined.show(this.dreams[shown]);
       const made = plans.filter((plan) => plan.step < imagined[shown].step).length;
-      this.imagined.say(`for step ${imagined[shown].step}`, `nearest stored frame to what plan ${made} expected at step ${imagined[shown].step}; error ${number(imagined[shown].error)} spreads`);
+      this.imagined.say(`for step ${imagined[shown].step}`, `what plan ${made} expected at step ${imagined[shown].step}; error ${number(imagined[shown].error)} spreads`);
     }
   }
 }

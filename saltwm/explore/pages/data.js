@@ -122,9 +122,9 @@ export async function data(query) {
         h("div", { class: "side" }, h("div", { class: "stack" }, actions.element, states.element, fields), picture.element), player.element),
       h("section", { class: "card", "aria-label": "Statistics" }, spreads),
       h("section", { class: "card", "aria-label": "Episodes" }, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of episodes" }, h("table", {}, h("thead", {}, head), body)))));
-  await load();
   return {
     element,
+    ready: load(),
     close: () => player.stop(),
     go: (next) => { const before = state.dataset; takeQuery(next); if (state.dataset === before) open(state.episode, state.step); else load(); },
     key(event) {

@@ -31,6 +31,15 @@ export async function imagine(query) {
   episode.addEventListener("change", () => open(Number(episode.value)));
   const modelChoice = choice("Model", able.map((entry) => entry.name), s.model, (value) => { s.model = value; s.entry = able.find((entry) => entry.name === value); load(); });
 
+  // The blocks of an address, if they are whole.
+  function blocksOf(text) {
+    const numbers = (text ?? "").split("_").map(Number);
+    const size = s.scene.frameskip * s.scene.action_dim;
+    if (numbers.length !== s.count * size || !numbers.every(Number.isFinite)) return [];
+    return Array.from({ length: s.count }, (_, block) => numbers.slice(block * size, (block + 1) * size));
+  }
+
+  let given = [];
   async function load() {
     shared.model = s.model;
     Object.assign(s, { affine: null, sheet: null, z: null });
@@ -38,10 +47,13 @@ export async function imagine(query) {
       s.scene = (await live.ask("scene", { model: s.model })).header;
       const truth = s.scene.simulated ? "the simulator says what it really does" : "the recording says what it really did, as long as the actions are the recorded ones (this world has no simulator here)";
       lead.textContent = `Move a slider: the model says what its action block leads to, and ${truth}. Below, the error at the end is taken apart into the one-step errors that it grew from.`;
+      if (!s.opened) { given = blocksOf(query.get("actions")); from.input.max = "1000000"; from.set(Number(query.get("step")) || 0); }
+      s.opened = true;
       await open(Number(episode.value));
       s.sheet = await gallery(s.model);
       if (s.entry.affine) s.affine = await affine(s.model);
-      followDecoder(s.model, word);
+      unfollow();
+      if (!s.closed) unfollow = followDecoder(s.model, word);
       word();
       update();
     } catch (error) { failed(error); }
@@ -65,16 +77,20 @@ export async function imagine(query) {
     } catch (error) { failed(error); }
   }
 
-  // The recorded actions are where sliders begin; what there is no record of is the mean action.
-  function begin(keep) {
+  // The recorded actions are where sliders begin; beyond the record they are zero.
+  function recorded(block) {
     const { frameskip, action_dim: dim } = s.scene;
+    return Array.from({ length: frameskip }, (_, i) => s.stored.actions[s.step + block * frameskip + i] ?? Array(dim).fill(0)).flat();
+  }
+
+  function begin(keep) {
     const start = Number(from.input.value);
     s.state = s.stored.states[start];
     s.step = start;
     s.z = null;
     showStart();
-    const recorded = (block) => Array.from({ length: frameskip }, (_, i) => s.stored.actions[start + block * frameskip + i] ?? Array(dim).fill(0)).flat();
-    s.blocks = Array.from({ length: s.count }, (_, block) => (keep && s.blocks[block]) || recorded(block));
+    s.blocks = Array.from({ length: s.count }, (_, block) => (keep && s.blocks[block]) || given[block] || recorded(block));
+    given = [];
     dress();
     update();
   }
@@ -106,12 +122,18 @@ export async function imagine(query) {
     if (happens.pictures?.length !== s.blocks.length) { strip(happens, "truth"); strip(expects, "dream"); }
   }
 
+  // Actions that are not the recorded ones, for the address; whoever opens it has the same sliders.
+  function moved() {
+    const same = s.blocks.every((block, place) => block.every((a, i) => a === recorded(place)[i]));
+    return same ? null : s.blocks.flat().map((a) => Number(a.toFixed(3))).join("_");
+  }
+
   function update() {
     if (!s.state) return;
     inPage();
     ask();
     takeApart();
-    writeAddress("imagine", { model: s.model, episode: episode.value, blocks: s.count === 5 ? null : s.count });
+    writeAddress("imagine", { model: s.model, episode: episode.value, step: s.step || null, blocks: s.count === 5 ? null : s.count, actions: moved() });
   }
 
   // The page's own rollout: as fast as a slider moves.
@@ -153,6 +175,7 @@ export async function imagine(query) {
   const difference = (mine, theirs) => Math.max(...mine.flatMap((z, k) => Array.from(z, (value, i) => Math.abs(value - theirs[k * z.length + i]))));
 
   let timer = 0;
+  let unfollow = () => {};
   function takeApart() {
     clearTimeout(timer);
     timer = setTimeout(() => decompose(), 350);
@@ -183,6 +206,5 @@ export async function imagine(query) {
       h("section", { class: "card stack", "aria-label": "Action blocks" }, h("div", { class: "spread" }, h("h2", {}, "Action blocks"), how), cards),
       h("section", { class: "card stack", "aria-label": "Pictures" }, h("div", { class: "spread" }, h("h2", { class: "truth" }, "What happens"), which), h("div", { class: "pairs", tabindex: 0, role: "region", "aria-label": "What happens, and what the model expects, block by block" }, happens, h("h2", { class: "dream" }, "What the model expects"), expects)),
       h("section", { class: "card columns", "aria-label": "Errors" }, growth.element, shares.element, norms.element, h("div", { class: "stack" }, h("h3", {}, "In numbers"), numbers, h("p", { class: "soft small" }, "For a state-affine model the shares add up to 100 % and ρ is zero up to rounding (eq. 5). For LeWM the rest is what no linear propagation explains.")))));
-  await load();
-  return { element, close() { s.closed = true; clearTimeout(timer); }, go() {}, key: () => false };
+  return { element, ready: load(), close() { s.closed = true; clearTimeout(timer); unfollow(); }, go() {}, key: () => false };
 }

@@ -32,6 +32,7 @@ export async function map(query) {
   const ramp = h("canvas", { class: "ramp", width: 120, height: 1, "aria-hidden": "true" });
   const explained = h("p", { class: "soft small" });
   const pathNote = h("p", { class: "soft small" });
+  const way = h("span", { class: "s-dream", hidden: true }, "the plan that Act made last");
   const modelChoice = choice("Model", able.map((entry) => entry.name), s.model, (value) => { s.model = value; load(); });
   const pair = choice("Principal components", PAIRS, s.pair, (value) => { s.pair = value; place(); });
   const by = choice("Colour", [["cost", "cost to the goal"]], s.by, (value) => { s.by = value; paint(); });
@@ -44,14 +45,16 @@ export async function map(query) {
       const entry = able.find((one) => one.name === s.model);
       const about = (await live.ask("recorded", { dataset: s.sheet.dataset, episode: s.sheet.episodes[0] })).header;
       s.fields = about.fields.flatMap((field) => Array.from({ length: Math.min(field.stop - field.start, 8) }, (_, i) => [`s${field.start + i}`, `${field.name.replaceAll("_", " ")}${field.stop - field.start > 1 ? ` ${i + 1}` : ""}${field.unit ? ` (${field.unit})` : ""}`]));
-      const first = about.fields.find((field) => !["time"].includes(field.name)) ?? about.fields[0];
+      // What the task is about is worth a colour: a thing that is moved, else whatever comes after time.
+      const first = about.fields.find((field) => /block|cube/.test(field.name)) ?? about.fields.find((field) => field.name !== "time") ?? about.fields[0];
       if (!query.has("by") && !s.chosen) s.by = `s${first.start}`;
       s.chosen = true;
       setOptions(by.select, [["cost", "cost to the goal"], ["step", "step in its episode"], ...s.fields], s.by);
       s.by = by.select.value || "cost";
       s.goal = Math.min(s.goal, s.sheet.frames - 1);
       explained.textContent = `${s.sheet.frames} frames of ${s.sheet.dataset}; ${s.sheet.dim} dimensions, of which the components hold ${s.sheet.explained.map((share) => `${Math.round(100 * share)} %`).join(", ")}.`;
-      pathNote.textContent = shared.act?.model === s.model ? "The line is the plan that Act made last." : `Plan something in Act with ${entry.name}, and its way is drawn here.`;
+      way.hidden = shared.act?.model !== s.model;
+      pathNote.textContent = way.hidden ? `Plan something in Act with ${entry.name}, and its way is drawn here.` : "";
       place();
       look(s.at);
       setGoal(s.goal);
@@ -176,10 +179,10 @@ export async function map(query) {
   const element = h("div", { class: "view" },
     h("div", { class: "panel" }, h("section", { class: "card stack", "aria-label": "What is shown" }, modelChoice, pair, by, h("div", {}, ramp, h("div", { class: "spread small soft" }, low, high)), explained, pathNote)),
     h("div", { class: "stack" }, h("div", {}, h("h1", {}, "Map of latents"), h("p", { class: "lead" }, "Every point is a stored frame where the model sees it. Point at one to see it; click, or press enter, to make it the goal that costs are measured to.")),
-      h("div", { class: "side" }, h("div", { class: "map" }, canvas), h("div", { class: "stack" }, picture.element, target.element, said))));
-  requestAnimationFrame(() => load());
+      h("div", { class: "side" }, h("div", { class: "stack close" }, h("div", { class: "map" }, canvas), h("div", { class: "legend" }, h("span", { class: "ringed" }, "the frame pointed at"), h("span", { class: "ringed s-goal" }, "the goal"), way)), h("div", { class: "stack" }, picture.element, target.element, said))));
   return {
     element,
+    ready: load(),
     close() { window.removeEventListener("resize", repaint); window.removeEventListener("theme", repaint); },
     go(next) { if (next.get("model") && next.get("model") !== s.model) { s.model = next.get("model"); modelChoice.select.value = s.model; load(); } },
     key: () => false,

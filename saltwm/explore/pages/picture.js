@@ -52,6 +52,12 @@ export class Picture {
     if (text) this.frame.append(h("span", { class: `badge ${kind}` }, text));
   }
 
+  // Words in an empty frame.
+  hint(text) {
+    this.frame.querySelector(".hint")?.remove();
+    if (text) this.frame.append(h("span", { class: "hint" }, text));
+  }
+
   draw(...shapes) { fill(this.overlay, ...shapes); }
 }
 

@@ -1,19 +1,20 @@
 // What the views share: the socket, the catalogue, galleries, the decoder's progress, and what Act is doing.
 
-import { notice } from "./dom.js";
+import { notice, sleep } from "./dom.js";
 import { Live } from "./live.js";
 import { bitmap } from "./picture.js";
 
 const status = document.getElementById("status");
 
 export const live = new Live((what) => {
-  if (what === "restarted") notice("The worker ended and another took over; nothing on this page is lost.");
+  if (what === "restarted") { notice("The worker ended and another took over; nothing on this page is lost."); beginAgain(); }
   showStatus();
 });
 
 const WORDS = {
   gallery: "encoding stored frames", decide: "planning", episodes: "reading records", episode: "repeating the episode",
   decompose: "taking the error apart", imagine: "imagining", advance: "acting", catalogue: "looking around",
+  scene: "starting the simulator", draw: "drawing", recorded: "reading the episode", dataset: "reading the dataset", weights: "reading weights",
 };
 
 let shown = 0;
@@ -61,26 +62,42 @@ export function gallery(model) {
   return galleries.get(model);
 }
 
-// The decoder is fitted in the worker's spare moments; the page asks now and then how far it is.
-export const decoders = new Map();
+// The decoder is fitted in the worker's spare moments; the page asks now and then how far it is, while somebody follows it.
+const shares = new Map();
+const followers = new Map();
+const asking = new Set();
 
-export async function followDecoder(model, onChange) {
-  if (decoders.get(model)?.following) return;
-  decoders.set(model, { following: true, share: 0 });
-  for (;;) {
-    try {
-      const { header } = await live.ask("decoder", { model });
-      decoders.set(model, { following: true, share: header.steps / header.of });
-      onChange(header.steps / header.of);
-      if (header.steps >= header.of) return;
-    } catch { decoders.delete(model); return; }
-    await new Promise((resolve) => { setTimeout(resolve, 3000); });
-  }
+// Calls `onChange` whenever more is known; returns what ends that.
+export function followDecoder(model, onChange) {
+  if (!followers.has(model)) followers.set(model, new Set());
+  followers.get(model).add(onChange);
+  askDecoder(model);
+  return () => followers.get(model).delete(onChange);
 }
 
-export const decoderWords = (model) => `a decoder is being fitted meanwhile${decoders.has(model) ? ` (${Math.round(100 * decoders.get(model).share)} %)` : ""}`;
+async function askDecoder(model) {
+  if (asking.has(model)) return;
+  asking.add(model);
+  try {
+    while (followers.get(model).size) {
+      const { header } = await live.ask("decoder", { model });
+      shares.set(model, header.steps / header.of);
+      for (const tell of followers.get(model)) tell();
+      if (decoderReady(model)) return;
+      await sleep(3000);
+    }
+  } catch { shares.delete(model); } finally { asking.delete(model); }
+}
 
-export const decoderReady = (model) => decoders.get(model)?.share === 1;
+// Another worker has no decoders yet.
+function beginAgain() {
+  shares.clear();
+  for (const model of followers.keys()) askDecoder(model);
+}
+
+export const decoderWords = (model) => `a decoder is being fitted meanwhile${shares.has(model) ? ` (${Math.round(100 * shares.get(model))} %)` : ""}`;
+
+export const decoderReady = (model) => shares.get(model) === 1;
 
 // The address of a view: #/browse?cell=...&task=3
 export function readAddress() {
