@@ -114,10 +114,13 @@ def _share(row: PooledRow) -> float:
     return row.rate.successes / row.rate.n if row.rate else 0.0
 
 
+def _in_a_word(row: PooledRow) -> str:
+    return next(words for least, words in _WORDS if _share(row) >= least)
+
+
 def _how_well(row: PooledRow, others: Sequence[PooledRow]) -> str:
-    share = _share(row)
-    words = next(words for least, words in _WORDS if share >= least)
-    beside = "".join(f", {other.label} {100 * _share(other):.0f} %" for other in others)
+    share, words = _share(row), _in_a_word(row)
+    beside = "".join(f", {other.label.replace(', ', ' with ')} {100 * _share(other):.0f} %" for other in others)
     assert row.rate is not None
     return (
         f"{row.label} {words}: it reaches {row.rate.successes} of {row.rate.n} tasks under {row.protocol} "
@@ -133,7 +136,7 @@ def _searched_better(salt: PooledRow, rows: Sequence[PooledRow]) -> list[str]:
     if _share(best) <= _share(salt) or best.rate is None:
         return []
     return [
-        f"With another search the same model reaches {best.rate.successes} of {best.rate.n} "
+        f"With another search the same model {_in_a_word(best)}: {best.rate.successes} of {best.rate.n} "
         f"({best.label.removeprefix(f'{salt.label} with ')})."
     ]
 

@@ -3,7 +3,6 @@
 import hashlib
 import importlib.metadata
 import platform
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,8 +227,8 @@ def _of(built: Iterable[Table | None], name: str) -> tuple[Table, ...]:
 
 def _title(names: Sequence[str], rows: Sequence[SuccessRow]) -> str:
     methods = sorted({row.method for row in rows}, key=tables.method_order)
-    # Who, not how: the searches and views of one model are rows of its tables.
-    who = dict.fromkeys(re.split(r" with |, ", tables.method_name(method))[0] for method in methods)
+    # Who, not how: the searches, views and variants of one model are rows of its tables.
+    who = dict.fromkeys(tables.METHOD_NAMES.get(method.split("-")[0], method) for method in methods)
     where = _listed([tables.environment_name(name) for name in names])
     return f"{_listed(list(who))} on {where}" if who else where
 

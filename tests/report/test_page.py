@@ -17,7 +17,7 @@ from saltwm.evaluation.tasks import write_tasks
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.strict_json import to_plain
 from saltwm.report import build_report, sections, tables
-from saltwm.report.findings import picture_caption, read_findings
+from saltwm.report.findings import Picture, picture_caption, read_findings
 from saltwm.report.overview import _searched_better, bands, in_words, verdicts
 from saltwm.report.page import Media, _title, render, write_page
 
@@ -95,6 +95,14 @@ def test_films_say_what_is_now_and_what_is_the_goal_and_methods_stand_side_by_si
     assert "LeWM" in meeting
 
 
+@pytest.mark.parametrize(
+    ("size", "panels"), [((336, 160), ("now", "goal")), ((500, 160), ("now", "imagined", "goal")), ((160, 160), ())]
+)
+def test_a_film_says_what_stands_side_by_side_in_it(size, panels):
+    assert Picture("cell", "task-000-reached.gif", "gif", b"", *size).panels == panels
+    assert Picture("cell", "task-000-reached.png", "png", b"", *size).panels == ()  # a strip has no such parts
+
+
 def test_the_page_begins_with_each_environment_in_words_and_a_table_of_contents(page, results):
     header = words(page.partition("<header>")[2].partition("</header>")[0])
     (sentence, *_) = in_words(read_findings(results), "two-room")
@@ -110,7 +118,7 @@ def test_a_search_that_reaches_more_with_the_same_model_is_named(results):
     poorer = dataclasses.replace(searched, label="SALT with Gauss-Newton", rate=wilson(0, 20))
     lewm = dataclasses.replace(searched, method="lewm", label="LeWM")
     (said,) = _searched_better(salt, [salt, poorer, lewm, searched])
-    assert said == "With another search the same model reaches 20 of 20 (MAP)."
+    assert said == "With another search the same model plans reliably: 20 of 20 (MAP)."
     assert _searched_better(salt, [salt, poorer, lewm]) == []
 
 
@@ -120,7 +128,7 @@ def test_the_title_names_models_and_not_their_searches(results):
     assert _title(["two-room"], rows) == "SALT, LeWM and Random on Two-Room"
 
 
-TITLED = ("salt", "salt-map-look1", "salt-gauss-newton", "lewm", "lewm-history3", "random")
+TITLED = ("salt", "salt-map-look1", "salt-memory-yes-gauss-newton-history2", "lewm", "lewm-history3", "random")
 
 
 def test_failed_episodes_are_one_link_away(written):
