@@ -1,5 +1,6 @@
 """What the worker keeps at hand: models, environments, datasets, galleries. All of it can be made again."""
 
+import contextlib
 import functools
 import io
 from collections.abc import Iterator
@@ -233,6 +234,14 @@ class Desk:
         if self.is_simulated(model):
             self._looked.setdefault(model, False)
 
+    def expect_first(self) -> None:
+        """The page opens with the first model that can act, unless its address names another."""
+        for name in self.names("model"):
+            with contextlib.suppress(SaltError):  # the catalogue says what is wrong with it
+                self.expect(name)
+            if self._looked:
+                return
+
     def _first_look(self, model: str) -> None:
         """Open the renderer at the model's own size, and run its encoder once: the first time takes longest."""
         env = self.env_of(model)
@@ -260,7 +269,8 @@ class Desk:
         for model, done in self._looked.items():
             if not done:
                 self._looked[model] = True
-                self._first_look(model)
+                with contextlib.suppress(Exception):  # what is wrong with it is said to whoever asks
+                    self._first_look(model)
                 return True
         for model, fit in self._fits.items():
             steps = self._decoders.get(model, (0, None))[0]

@@ -57,7 +57,8 @@ def main() -> None:
     desk = Desk([from_plain(Place, entry, "place") for entry in json.loads(sys.argv[1])])
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(inbox,), daemon=True).start()
-    asked = time.monotonic()
+    desk.expect_first()
+    asked = -QUIET_SECONDS  # nobody was quick enough to be disturbed: a simulator starts while the browser does
     while True:
         try:
             idle = time.monotonic() - asked > QUIET_SECONDS and desk.idle()

@@ -60,6 +60,23 @@ def test_the_first_look_is_made_in_an_idle_moment(fresh, monkeypatch):
     assert not fresh.idle()
 
 
+def test_a_simulator_starts_while_the_browser_does(fresh, monkeypatch):
+    built = count(monkeypatch, desks, "make_env")
+    fresh.expect_first()
+    assert built == []
+    assert fresh.idle()
+    assert len(built) == 1
+    assert "error" not in answer(fresh, "scene", {"model": "two-room-salt"}).header
+    assert len(built) == 1
+
+
+def test_a_model_that_cannot_be_looked_with_ends_nothing(fresh, monkeypatch):
+    monkeypatch.setattr(fresh, "encode", lambda *_: 1 / 0)
+    fresh.expect_first()
+    assert fresh.idle()
+    assert not fresh.idle()  # it is tried once; whoever asks hears what is wrong
+
+
 def test_ranks_are_alike_and_ordered_as_the_rows_are():
     rows = np.floor(np.random.default_rng(0).normal(0, 3, (400, 3)))
     ranked, sorted_rows = (
