@@ -376,8 +376,9 @@ def _check_sizes(where: Path, attributes: _Attributes) -> None:
     """DamagedError for a dataset whose tables or frames would not fit into the budget."""
     recipe = attributes.recipe
     steps = sum(part.steps for part in attributes.parts)
-    row = 4 * recipe.world.action_dim + 8 * recipe.state_dim
-    budget.require(where, f"{recipe.episodes} episodes of {steps} steps", 8 * recipe.episodes + row * steps)
+    states = 8 * recipe.state_dim * (steps + recipe.episodes)  # an episode has one more state than steps
+    size = 8 * recipe.episodes + 4 * recipe.world.action_dim * steps + states
+    budget.require(where, f"{recipe.episodes} episodes of {steps} steps", size)
     budget.require_frames(where, recipe.world.image_size)
 
 

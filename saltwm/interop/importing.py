@@ -121,8 +121,14 @@ def _same_source(out: Path, kind: Format, path: Path, camera: str | None) -> Dat
 def _pass_over(recordings: Iterator[Recording], old: Dataset, path: Path) -> None:
     """Pass over the episodes that the dataset has; MismatchError for one that is another now. No frame is decoded."""
     for index, recording in enumerate(itertools.islice(recordings, len(old))):
-        if not np.array_equal(np.asarray(recording.actions, np.float32), old.actions(index)):
-            raise MismatchError(f"{path}: episode {index}: its actions are not those of episode {index} in {old.path}")
+        pairs: dict[str, tuple[Any, Any]] = {"actions": (np.asarray(recording.actions, np.float32), old.actions(index))}
+        if recording.states is not None:
+            pairs["states"] = np.asarray(recording.states, np.float64), old.states(index)
+        for what, (now, then) in pairs.items():
+            if not np.array_equal(now, then):
+                raise MismatchError(
+                    f"{path}: episode {index}: its {what} are not those of episode {index} in {old.path}"
+                )
 
 
 def _slug(path: Path) -> str:

@@ -152,7 +152,12 @@ def test_the_same_import_takes_the_takes_that_came_since(tmp_path: Path, capsys:
         main([*words, "--episodes", "1"])
     assert (end.value.code, "a dataset only grows" in capsys.readouterr().err) == (3, True)
     table = source / "take-0.csv"
-    table.write_text(table.read_text().replace("0.1,", "0.1,0.25,", 1).replace("0.25,0.", "0.25,-0.", 1))
+    header, first_row, *rows = (before := table.read_text()).splitlines()
+    cells = first_row.split(",")
+    table.write_text("\n".join([header, ",".join([*cells[:3], "9.5", *cells[4:]]), *rows, ""]))
+    with pytest.raises(MismatchError, match="episode 0: its states are not those of episode 0"):
+        import_recordings(source, data, name="arm", image_size=32)
+    table.write_text(before.replace("0.1,", "0.1,0.25,", 1).replace("0.25,0.", "0.25,-0.", 1))
     with pytest.raises(MismatchError, match="episode 0: its actions are not those of episode 0"):
         import_recordings(source, data, name="arm", image_size=32)
 

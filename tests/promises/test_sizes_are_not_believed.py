@@ -3,6 +3,7 @@
 import dataclasses
 import resource
 import time
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -14,7 +15,7 @@ from small_datasets import make_recipe, write_dataset
 
 from saltwm.data.split import held_out_episodes
 from saltwm.disk import checkpoint, durable, layout
-from saltwm.disk.dataset import Dataset
+from saltwm.disk.dataset import Dataset, _check_sizes
 from saltwm.disk.records import read_tasks
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.evaluation.tasks import choose_tasks, require_possible, write_tasks
@@ -87,6 +88,18 @@ def one_part(tmp_path):
 def test_a_dataset_that_declares_too_much_is_refused_before_it_is_read(one_part, changes):
     with Cheap(), pytest.raises(DamagedError, match=r"would take .* GB|expected|counts"):
         Dataset.open(declare(one_part, **changes))
+
+
+def test_the_last_state_of_each_episode_counts_too(monkeypatch):
+    """Of episodes of one step, half of the states are last ones."""
+    recipe = make_recipe(episodes=1000)
+    declared = SimpleNamespace(recipe=recipe, parts=[SimpleNamespace(steps=1000)])
+    size = 1000 * (8 + 4 * recipe.world.action_dim + 2 * 8 * recipe.state_dim)
+    monkeypatch.setenv(budget.VARIABLE, str((size - 1) / 2**30))
+    with pytest.raises(DamagedError, match="1000 episodes of 1000 steps would take"):
+        _check_sizes("here", declared)
+    monkeypatch.setenv(budget.VARIABLE, str((size + 2**14) / 2**30))
+    _check_sizes("here", declared)
 
 
 @pytest.mark.full
