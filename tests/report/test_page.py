@@ -87,8 +87,15 @@ def test_wide_tables_can_be_scrolled_with_the_keyboard(page):
     assert page.count('<div class="scroll"') == page.count(scrolling) > 3
 
 
+def test_tables_of_many_columns_are_set_tighter_so_that_none_is_hidden(page):
+    tables_ = re.findall(r'<table class="numbers ([^"]*)">\s*<thead>(.*?)</thead>', page, re.S)
+    assert {("dense" in kinds) == (head.count("<th ") > 7) for kinds, head in tables_} == {True}
+    assert any("dense" in kinds for kinds, _ in tables_)
+
+
 def test_films_say_what_is_now_and_what_is_the_goal_and_methods_stand_side_by_side(page):
     assert "<i>now</i><i>goal</i>" in page
+    assert 'class="film of-2"' in page  # at the scale of films of three
     meeting = page.partition('<div class="meeting"')[2].partition("</div>")[0]
     assert meeting.count("<figure>") == 2
     assert "SALT" in meeting
