@@ -6,12 +6,11 @@ of an interpreter take. Tests of the start itself run `python -m saltwm`.
 
 import os
 import shutil
-import signal
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from forked import FORKSERVER
+from forked import FORKSERVER, hear_signals
 
 
 class Ended(NamedTuple):
@@ -63,5 +62,5 @@ def _main(streams, cwd, words):
     torch.set_num_threads(1)
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(streams / name, os.O_WRONLY | os.O_CREAT), descriptor)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
+    hear_signals()
     main(words)

@@ -6,6 +6,7 @@ depend on how its workers were started; test_workers.py and the promises' own pr
 
 import multiprocessing
 import os
+import signal
 
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(
@@ -36,6 +37,15 @@ class Forked:
     def Process(self, target, args, daemon):
         arguments = (dict(os.environ), target, args)
         return FORKSERVER.Process(target=_with_environment, args=arguments, daemon=daemon)
+
+
+def hear_signals():
+    """In a forked process: SIGINT and SIGTERM as a shell's child has them.
+
+    The server ignores SIGINT, and blocks both if the first test that needed it held signals back while it started.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _with_environment(environment, target, arguments):

@@ -3,12 +3,11 @@
 import itertools
 import os
 import resource
-import signal
 import socket
 import sys
 import time
 
-from forked import FORKSERVER
+from forked import FORKSERVER, hear_signals
 
 from saltwm.disk import checkpoint, durable
 from saltwm.ground.errors import SaltError
@@ -83,7 +82,7 @@ def _enter(log, environment, target, arguments):
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
+    hear_signals()
     target(*arguments)
 
 

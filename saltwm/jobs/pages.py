@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from saltwm.disk import durable
 from saltwm.ground.checks import at_least
 from saltwm.jobs.again import spell_again
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Positional, spell
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Positional, Some, spell
 
 if TYPE_CHECKING:
     from saltwm.disk.records import PairedAnatomy
@@ -68,7 +68,7 @@ class Film(Job):
 
     VERB = "film"
 
-    recorded: Positional[tuple[Path, ...]]
+    recorded: Positional[Some[Path]]
     """Folders of evaluations, or results directories."""
     tasks: MaybeSome[int] = None
     """Numbers of tasks; those that are filmed already by default, or the first four."""

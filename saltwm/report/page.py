@@ -30,7 +30,7 @@ _EPISODES_NOTE = (
     "Now: what the agent sees. Imagined: what the plan in force expects at the end of the present block of actions, "
     "shown as the known state of the world (a start, a goal or a moment of these episodes) whose latent is nearest. "
     "Goal: the picture that it plans towards. The methods on one task stand side by side. Drawn from the recorded "
-    "actions; `saltwm film` draws others."
+    "actions."
 )
 _DECODED_NOTE = (
     "Held-out episodes, three rows each: the true frames; the context and what the model predicts after it from the "

@@ -55,6 +55,9 @@ class Browser:
     def open(self, running, view):
         self.driver.get("about:blank")
         self.driver.get(f"{running.address}#/{view}")
+        self.wait_until_ready()
+
+    def wait_until_ready(self):
         self.wait(lambda: self.all("main[aria-busy=false] .view") and self.all("#status")[0].text == "ready")
 
     def wait(self, is_true, seconds=PATIENCE):
@@ -267,12 +270,12 @@ def test_the_keyboard_alone_does_it(page, running):
     page.press(Keys.ESCAPE)
     page.press("5")
     page.wait(lambda: page.all("h1") and page.all("h1")[0].text == "Stored episodes")
-    page.wait(lambda: page.all("#status")[0].text == "ready")
+    page.wait_until_ready()
     page.press("f")
     page.wait(lambda: "flagged: 0" in page.driver.find_element("tag name", "main").text)
     page.press("1")
     page.wait(lambda: page.all("h1") and page.all("h1")[0].text == "Watch a model act")
-    page.wait(lambda: page.all("#status")[0].text == "ready")
+    page.wait_until_ready()
     goal = page.all(".pictures canvas")[2]
     before = page.picture(2)
     page.driver.execute_script("arguments[0].focus()", goal)

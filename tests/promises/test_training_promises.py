@@ -232,7 +232,7 @@ def test_a_disk_that_is_full_at_any_durable_step_ends_the_run_cleanly(
 @pytest.mark.parametrize("signals", [4, pytest.param(20, marks=pytest.mark.full)])
 def test_a_stopped_run_saves_within_a_step_and_ends_with_the_same_bytes(dataset, tmp_path, signals):
     words = ("--preset", "quick", "--latent-dim", 16, "--batch-size", 8, "--verify", "sizes")
-    words += ("--validate-every", 1, "--save-every", 50, "--steps", 8 * signals)
+    words += ("--validate-every", 1, "--save-every", 50, "--steps", 12 * signals)
     undisturbed = command(tmp_path / "undisturbed", "train", dataset.path, "--out", tmp_path / "undisturbed", *words)
     assert undisturbed.wait(400) == 0, undisturbed.errors
     times, run = random.Random(signals), tmp_path / "run"
