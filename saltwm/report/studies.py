@@ -317,7 +317,7 @@ STUDIES: tuple[Study, ...] = (
     Study(
         "seeds",
         "Training seeds",
-        "the paper trains each model once",
+        "which trains each model once",
         FOUR,
         _seed_arms,
         "SALT plans better than LeWM over three training seeds",
