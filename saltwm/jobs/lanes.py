@@ -1,7 +1,4 @@
-"""Commands side by side, each a process of its own: what `saltwm study --at-once` runs its trainings in.
-
-Two trainings with a thread each do more than one with two threads, because threads wait for one another in every layer.
-"""
+"""Commands side by side, each a process of its own, with its share of the threads: what a study runs in."""
 
 import contextlib
 import os

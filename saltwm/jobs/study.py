@@ -289,8 +289,7 @@ class Study(Job):
     workers: int = 2
     """Processes that collect and evaluate."""
     at_once: Aside[int] = 1
-    """Commands that run side by side, each with its share of threads and workers and a log in OUT/logs. On two cores 2
-    train twice as many models in less time than one after another."""
+    """Commands that run side by side, each with its share of threads and workers and a log in OUT/logs."""
     dino: Maybe[Path] = None
     """A DINOv2 as transformers saves it, for the variants that are DINO-WM; they are left out without one."""
     ray: Maybe[str] = None
@@ -330,11 +329,18 @@ def steps(study: Study) -> list[Step]:
     homes = {variant: _adopted(variant, study) for variant in dict.fromkeys((*variants, *tried))}
     _require_one_dataset(homes)
     tunings = {variant: _tuning(variant, _home(variant, homes, study), study) for variant in tried}
-    needed = [v.environment for v in homes if homes[v] is None or (v in tunings and not tunings[v].done)]
+    asked = {variant: _asked(variant, plan, homes, study) for variant in variants}
+    # Records outlive the run that they are of: nothing is trained again that has no more to answer.
+    answered = {v for v in asked if v not in tunings and asked[v] and all(step.done for step in asked[v])}
+    needed = [
+        v.environment
+        for v in homes
+        if (homes[v] is None and v not in answered) or (v in tunings and not tunings[v].done)
+    ]
     commands += [_collect(environment, study) for environment in dict.fromkeys(needed)]
     for variant in variants:
-        commands += _training(variant, homes, study)
-        commands += _asked(variant, plan, homes, study)
+        commands += [] if variant in answered else _training(variant, homes, study)
+        commands += asked[variant]
     for variant in tried:
         if variant not in variants:
             commands += _training(variant, homes, study)

@@ -148,6 +148,18 @@ def test_side_by_side_a_study_does_the_same(small):
     assert all(step.done for step in steps(job))
 
 
+def test_a_variant_whose_records_are_there_is_not_trained_again(small, tmp_path):
+    job, _ = small
+    perform(job)
+    shutil.rmtree(tmp_path / "out")
+    shutil.rmtree(tmp_path / "data")
+    assert [step for step in steps(job) if not step.done] == []
+    shutil.rmtree(job.results / "diagnostics" / "two-room-salt-modes0")
+    left = [step.job for step in steps(job) if not step.done]
+    assert [job.VERB for job in left] == ["collect", "train", "diagnose"]
+    assert left[1].out.name == "two-room-salt-modes0"
+
+
 @pytest.fixture
 def sweeping(small, monkeypatch, tmp_path):
     """A study of one variant and its sweep, evaluated on held-out data of its own."""
