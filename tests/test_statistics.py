@@ -1,6 +1,8 @@
 """A rate comes with its n and interval, a difference with a paired test (P22)."""
 
 import dataclasses
+import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,13 +13,8 @@ from scipy import stats
 from saltwm.disk import durable
 from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, read_cell, read_cells
 from saltwm.evaluation.contests import compare, comparisons, method_key
-from saltwm.evaluation.statistics import (
-    mcnemar,
-    over_seeds,
-    paired_counts,
-    paired_difference,
-    wilson,
-)
+from saltwm.evaluation.paired import flip_test, have_one_sign, paired_counts, paired_difference
+from saltwm.evaluation.statistics import over_seeds, wilson
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
 from saltwm.ground.strict_json import to_plain
 
@@ -158,9 +155,45 @@ def test_wilson_interval_ends_solve_the_score_equation(n, share):
 
 @given(a=st.integers(0, 40), b=st.integers(0, 40))
 @settings(max_examples=60, deadline=None)
-def test_mcnemar_is_the_doubled_tail_of_a_fair_coin(a, b):
+def test_with_one_pair_a_task_the_test_is_mcnemar_s_the_doubled_tail_of_a_fair_coin(a, b):
     tail = sum(stats.binom.pmf(k, a + b, 0.5) for k in range(min(a, b) + 1))
-    assert mcnemar(a, b) == pytest.approx(min(1.0, 2 * tail))
+    assert flip_test([1] * a + [-1] * b) == pytest.approx(min(1.0, 2 * tail))
+    assert paired_counts(1, a, b, 0).p == flip_test([1] * a + [-1] * b)
+
+
+@given(ahead=st.lists(st.integers(-3, 3), max_size=7))
+@settings(max_examples=60, deadline=None)
+def test_the_test_counts_every_way_to_swap_the_methods_task_by_task(ahead):
+    sums = [sum(map(math.prod, zip(ahead, signs, strict=True))) for signs in product((1, -1), repeat=len(ahead))]
+    assert flip_test(ahead) == pytest.approx(np.mean(np.abs(sums) >= abs(sum(ahead))))
+
+
+def test_three_training_seeds_that_agree_on_every_task_say_no_more_than_one():
+    a, b, tasks = [True] * 12 + [False] * 28, [False] * 10 + [True] * 5 + [False] * 25, list(range(40))
+    one, three = paired_difference(a, b), paired_difference(3 * a, 3 * b, tasks=3 * tasks)
+    assert (three.p, three.low, three.high) == (one.p, one.low, one.high)
+    as_if_independent = paired_difference(3 * a, 3 * b)
+    assert as_if_independent.p < one.p / 10
+
+
+def test_false_alarms_over_training_seeds_are_as_rare_as_promised():
+    # Neither method is better. Which tasks one of them reaches hardly depends on its training seed.
+    rng, tasks = np.random.default_rng(0), list(range(60)) * 3
+    together, apart = [], []
+    for _ in range(600):
+        a, b = (np.tile(np.where(rng.random(60) < 0.5, 0.9, 0.1), 3) > rng.random(180) for _ in range(2))
+        ahead = a.astype(int) - b
+        together.append(flip_test(np.bincount(tasks, ahead).astype(int)) < 0.05)
+        apart.append(flip_test(ahead) < 0.05)
+    assert np.mean(together) < 0.06
+    assert np.mean(apart) > 0.1  # negative control: what counting pairs would claim
+
+
+def test_differences_have_one_sign_whichever_method_stands_first():
+    for differences in ([3.0, 5.0], [-3.0, -5.0], [2.0]):
+        assert have_one_sign(differences)
+    for differences in ([0.0, -5.0], [0.0, 5.0], [3.0, -5.0]):
+        assert not have_one_sign(differences)
 
 
 @given(counts=st.tuples(*[st.integers(0, 40)] * 4).filter(any))
@@ -190,7 +223,7 @@ def test_impossible_counts_are_refused():
     with pytest.raises(UsageError):
         paired_counts(0, 0, 0, 0)
     with pytest.raises(UsageError):
-        mcnemar(-1, 2)
+        paired_counts(1, -1, 2, 0)
 
 
 def test_outcomes_of_different_length_are_not_paired():

@@ -413,10 +413,10 @@ class PairedDifference:
     difference: float
     """Success of a less success of b, in percentage points."""
     low: float
-    """Lower end of its 95 % paired bootstrap interval, in points."""
+    """Lower end of its 95 % paired bootstrap interval over tasks, in points."""
     high: float
     p: float
-    """Exact two-sided McNemar test."""
+    """Exact two-sided McNemar test, in which the pairs of one task count as one."""
     verdict: str
     """better, worse (a against b) or no difference shown."""
 

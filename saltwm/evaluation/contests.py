@@ -6,7 +6,7 @@ from typing import get_args
 
 from saltwm.disk import durable
 from saltwm.disk.records import Cell, Comparison, Evaluation
-from saltwm.evaluation.statistics import NOTHING_SHOWN, paired_difference
+from saltwm.evaluation.paired import NOTHING_SHOWN, have_one_sign, paired_difference
 from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import MismatchError
 from saltwm.ground.strict_json import to_plain
@@ -18,7 +18,8 @@ _YARDSTICKS = ("salt", "lewm", "random")
 def compare(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> Comparison:
     """Compare two methods, each evaluated on the same task sets (one per evaluation seed) in any order.
 
-    Where both were trained with several seeds, tasks are paired inside training seeds.
+    Where both were trained with several seeds, tasks are paired inside training seeds. A task is then met several
+    times, and counts as one in the test and in the interval.
     """
     _require_no_repeats(a)
     _require_no_repeats(b)
@@ -32,9 +33,9 @@ def compare(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> Comparison:
     for cell_a, cell_b in zip(in_a, in_b, strict=True):
         if [episode.task for episode in cell_a.episodes] != [episode.task for episode in cell_b.episodes]:
             raise MismatchError(f"{cell_a.name} and {cell_b.name}: their episodes are not of the same tasks in order")
-    result = paired_difference(_outcomes(in_a), _outcomes(in_b), seed)
+    tasks = [(cell.evaluation.tasks_sha256, episode.task) for cell in in_a for episode in cell.episodes]
+    result = paired_difference(_outcomes(in_a), _outcomes(in_b), seed, tasks)
     by_seed = _difference_by_training_seed(in_a, in_b)
-    one_sign = len({difference > 0 for difference in by_seed}) == 1
     first, other = in_a[0].evaluation, in_b[0].evaluation
     return Comparison(
         environment=first.environment,
@@ -45,7 +46,7 @@ def compare(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> Comparison:
         cells_a=tuple(cell.name for cell in in_a),
         cells_b=tuple(cell.name for cell in in_b),
         by_training_seed=by_seed,
-        **to_plain(result) | ({} if one_sign else {"verdict": NOTHING_SHOWN}),
+        **to_plain(result) | ({} if have_one_sign(by_seed) else {"verdict": NOTHING_SHOWN}),
     )
 
 

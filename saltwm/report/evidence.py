@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from saltwm.disk.records import Cell as Evaluated
 from saltwm.disk.records import Diagnosis, PairedDifference
-from saltwm.evaluation.statistics import ALPHA, holm, paired_difference
+from saltwm.evaluation.paired import holm, paired_difference
+from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import tables
 from saltwm.report.claims import Finding, Verdict
 from saltwm.report.findings import Findings, Run
@@ -71,18 +72,21 @@ class Evidence:
         ]
         return sorted(found, key=lambda cell: cell.evaluation.seed)
 
-    def shared(self, environment: str, a: str, b: str, horizon: int = 5) -> tuple[list[bool], list[bool]]:
-        """Outcomes of both on the tasks that both have, in one order."""
+    def shared(
+        self, environment: str, a: str, b: str, horizon: int = 5
+    ) -> tuple[list[bool], list[bool], list[tuple[str, int]]]:
+        """Outcomes of both on the tasks that both have, in one order, and these tasks."""
         ours, theirs = (
             {cell.evaluation.tasks_sha256: cell for cell in self.cells(environment, m, horizon)} for m in (a, b)
         )
         both = [tasks for tasks in ours if tasks in theirs]
-        return outcomes(ours[tasks] for tasks in both), outcomes(theirs[tasks] for tasks in both)
+        names = [(tasks, episode.task) for tasks in both for episode in ours[tasks].episodes]
+        return outcomes(ours[tasks] for tasks in both), outcomes(theirs[tasks] for tasks in both), names
 
     def difference(self, environment: str, a: str, b: str, horizon: int = 5) -> PairedDifference | None:
         """a against b on the tasks that both have."""
-        a_won, b_won = self.shared(environment, a, b, horizon)
-        return paired_difference(a_won, b_won) if a_won else None
+        a_won, b_won, tasks = self.shared(environment, a, b, horizon)
+        return paired_difference(a_won, b_won, tasks=tasks) if a_won else None
 
     def diagnosis(self, environment: str, method: str) -> Diagnosis | None:
         """The diagnosis of the run that was evaluated under that name."""

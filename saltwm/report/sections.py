@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from saltwm.disk.records import Cell as Evaluated
 from saltwm.disk.records import Comparison, Diagnosis, Evaluation, Failure
 from saltwm.evaluation.contests import compare_shared, family, has_usual_planner, training_seed
-from saltwm.evaluation.statistics import holm
+from saltwm.evaluation.paired import holm
 from saltwm.report import paper_figures, tables
-from saltwm.report.claims import Claim, comparison_order
+from saltwm.report.claims import BY_TASK, Claim, comparison_order
 from saltwm.report.elements import ELEMENTS
 from saltwm.report.findings import Findings, Run
 from saltwm.report.paper_figures import FOUR
@@ -196,8 +196,8 @@ def search(findings: Findings) -> Table | None:
          "against blind CEM", "p", "Holm"],
         (_search_row(findings, row, tests[row.cells], corrected.get(row.cells)) for row in shown),
         "Not the paper's comparison: other planners, action priors and closed loops, each against plain blind CEM with "
-        "the same model on the same tasks (exact McNemar test, tasks paired inside training seeds). Amortised "
-        "imitation is the action prior alone: it plans nothing and repeats what the data's policy would do. "
+        f"the same model on the same tasks (exact McNemar test, tasks paired inside training seeds, {BY_TASK}). "
+        "Amortised imitation is the action prior alone: it plans nothing and repeats what the data's policy would do. "
         f"{len(corrected)} tests; Holm's p is for all of them together.",
         ("under", "method", "looks"),
         findings.commands(cell for row in shown for cell in _cells(findings, row)),
@@ -260,9 +260,9 @@ def paired(findings: Findings) -> Table | None:
             ]
             for c, corrected in zip(tests, holm([c.p for c in tests]), strict=True)
         ),
-        "On the same tasks, paired inside training seeds: exact two-sided McNemar test, paired bootstrap interval of "
-        f"the difference. {len(tests)} tests; p is of one, Holm's for all of them together; the verdict follows p, and "
-        "needs the same sign in every training seed.",
+        f"On the same tasks, paired inside training seeds: exact two-sided McNemar test, {BY_TASK}, bootstrap interval "
+        f"of the difference over tasks. {len(tests)} tests; p is of one, Holm's for all of them together; the verdict "
+        "follows p, and needs the same sign in every training seed.",
         ("under", "methods", "verdict"),
     )  # fmt: skip
 

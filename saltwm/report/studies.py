@@ -12,10 +12,11 @@ from functools import partial
 import numpy as np
 
 from saltwm.disk.records import Efficiency, Rate
-from saltwm.evaluation.statistics import ALPHA, holm, over_seeds, paired_difference, wilson
+from saltwm.evaluation.paired import have_one_sign, holm, paired_difference
+from saltwm.evaluation.statistics import ALPHA, over_seeds, wilson
 from saltwm.ground.rng import stream
 from saltwm.report import objectives, paper_figures, tables
-from saltwm.report.claims import Claim, Finding, Verdict, below, norm_growth
+from saltwm.report.claims import BY_TASK, Claim, Finding, Verdict, below, norm_growth
 from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_text, outcomes, tested
 from saltwm.report.figures import Drawing, Point, success_by_variant
 from saltwm.report.findings import Findings
@@ -190,17 +191,18 @@ def _over_training_seeds(evidence: Evidence) -> list[Finding]:
         arms = study.arms(environment)
         salt, lewm = arms[: len(SEEDS)], arms[len(SEEDS) :]
         shared = [evidence.shared(environment, a.method, b.method) for a, b in zip(salt, lewm, strict=True)]
-        there = [(a_won, b_won) for a_won, b_won in shared if a_won]
+        there = [pairs for pairs in shared if pairs[0]]
         if there:
-            pooled = paired_difference([x for a, _ in there for x in a], [x for _, b in there for x in b])
-            rows.append((environment, [paired_difference(a, b) for a, b in there], pooled))
+            a_won, b_won, tasks = (list(itertools.chain(*side)) for side in zip(*there, strict=True))
+            pooled = paired_difference(a_won, b_won, tasks=tasks)
+            rows.append((environment, [paired_difference(a, b) for a, b, _ in there], pooled))
     corrected = holm([pooled.p for _, _, pooled in rows])
     findings = []
     for (environment, each, pooled), p in zip(rows, corrected, strict=True):
         together = over_seeds([d.difference for d in each])
         spread = f"; {together.mean:+.1f} ± {together.std:.1f} over seeds" if together.std is not None else ""
         points = ", ".join(f"{d.difference:+.1f}" for d in each)
-        same = len(each) == len(SEEDS) and len({d.difference > 0 for d in each}) == 1
+        same = len(each) == len(SEEDS) and have_one_sign(d.difference for d in each)
         verdict = decided(pooled.difference, p) if same else "not shown"
         text = (
             f"{len(each)} of {len(SEEDS)} training seeds: {points} points{spread}; pooled {difference_text(pooled, p)}"
@@ -322,7 +324,7 @@ STUDIES: tuple[Study, ...] = (
         _seed_arms,
         "SALT plans better than LeWM over three training seeds",
         f"tasks paired inside training seeds: the difference has one sign for all three seeds, and Holm's p over the "
-        f"environments of the pooled exact McNemar test is < {ALPHA:g}",
+        f"environments of the pooled exact McNemar test, {BY_TASK}, is < {ALPHA:g}",
         _over_training_seeds,
     ),
     Study(
@@ -333,7 +335,7 @@ STUDIES: tuple[Study, ...] = (
         _seed_arms,
         "SALT plans better than LeWM with two cubes",
         f"tasks paired inside training seeds: the difference has one sign for all three seeds, and the p of the pooled "
-        f"exact McNemar test is < {ALPHA:g}; one test",
+        f"exact McNemar test, {BY_TASK}, is < {ALPHA:g}; one test",
         _over_training_seeds,
         protocol="paper",
     ),

@@ -6,7 +6,8 @@ import pytest
 
 from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, ModelVariant
 from saltwm.evaluation.contests import comparisons, method_of
-from saltwm.evaluation.statistics import holm, over_tasks, wilson
+from saltwm.evaluation.paired import holm
+from saltwm.evaluation.statistics import over_tasks, wilson
 from saltwm.ground.config import CEMConfig
 from saltwm.ground.strict_json import to_plain
 from saltwm.report.tables import label_of, pooled_rows
@@ -60,6 +61,27 @@ def test_seeds_that_disagree_show_no_difference_whatever_the_pooled_p():
     assert found.verdict == "no difference shown"
     (control,) = comparisons([salt[0], lewm[0]])
     assert control.verdict == "better"
+
+
+def test_a_task_that_two_training_seeds_met_counts_once():
+    salt, lewm = (
+        [cell(one, outcomes, seed) for seed in (0, 1)] for one, outcomes in ((SALT, "xxxxx"), (LEWM, "....."))
+    )
+    (found,) = comparisons([*salt, *lewm])
+    (of_one_seed,) = comparisons([salt[0], lewm[0]])
+    assert (found.only_a, found.p, found.verdict) == (10, of_one_seed.p, "no difference shown")
+    assert (found.low, found.high) == (of_one_seed.low, of_one_seed.high)
+    (on_ten_tasks,) = comparisons([cell(SALT, "x" * 10), cell(LEWM, "." * 10)])
+    assert on_ten_tasks.verdict == "better"
+
+
+@pytest.mark.parametrize("first", ["x", "."])
+def test_a_seed_without_a_difference_has_no_sign_whichever_method_is_ahead(first):
+    other = "." if first == "x" else "x"
+    salt = [cell(SALT, first * 12, 0), cell(SALT, "xx", 1, tasks="u" * 64)]
+    lewm = [cell(LEWM, other * 12, 0), cell(LEWM, "xx", 1, tasks="u" * 64)]
+    (found,) = comparisons([*salt, *lewm])
+    assert (found.p < 0.05, found.verdict) == (True, "no difference shown")
 
 
 def test_the_random_policy_meets_every_training_seed():

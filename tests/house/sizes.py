@@ -76,7 +76,11 @@ BEYOND = {
     "DINO-WM, whose encoder is frozen": ("data/features.py", "model/dinov2.py", "model/patches.py"),
     "the small presets' encoder, and other runtimes": ("model/convolutions.py", "model/exportable.py"),
     "a run's journal and checkpoints": ("monitors.py", "run_session.py"),
-    "which methods met, and whether costs order states": ("evaluation/contests.py", "diagnostics/cost_order.py"),
+    "which methods met and which is better, and whether costs order states": (
+        "evaluation/contests.py",
+        "evaluation/paired.py",
+        "diagnostics/cost_order.py",
+    ),
     "states of recordings": ("data/fields.py",),
 }
 """What stands in the paper's rooms beside it, by its reason."""

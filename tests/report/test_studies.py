@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from saltwm.disk.records import Cell, EpisodeRecord, Evaluation
-from saltwm.evaluation.statistics import holm, wilson
+from saltwm.evaluation.paired import holm
+from saltwm.evaluation.statistics import wilson
 from saltwm.report import studies
 from saltwm.report.studies import STUDIES, study_reports
 

@@ -1,0 +1,113 @@
+"""Two methods on the same tasks: a difference with its interval and its test (promise P22).
+
+Differences are in percentage points, intervals are 95 %. A verdict follows the exact test, which is stricter than the
+interval: where the two disagree, "no difference shown" is printed, as where several training seeds do not agree on the
+sign of a difference.
+Tasks are what is independent: pairs of one task, of several training seeds, are taken together.
+A p-value is of one test; `holm` corrects those of several.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from saltwm.disk.records import PairedDifference
+from saltwm.evaluation.statistics import ALPHA
+from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.rng import stream
+
+NOTHING_SHOWN = "no difference shown"
+_RESAMPLES = 10_000
+
+
+def flip_test(ahead: Iterable[int]) -> float:
+    """Exact two-sided p: how often do tasks, each with its methods swapped or not, differ as much by chance?
+
+    `ahead` counts for each task the pairs that only a wins less those that only b wins. With one pair a task this is
+    McNemar's test: are the discordant pairs a fair coin? With several there is one coin a task and not one a pair.
+    """
+    ahead = list(ahead)
+    chances = np.ones(1)  # of each sum from -total to total
+    for size in filter(None, map(abs, ahead)):
+        chances = (np.pad(chances, (2 * size, 0)) + np.pad(chances, (0, 2 * size))) / 2
+    observed = abs(sum(ahead))
+    return min(1.0, 2 * float(chances[len(chances) // 2 + observed :].sum())) if observed else 1.0
+
+
+def paired_difference(
+    a: Sequence[bool], b: Sequence[bool], seed: int = 0, tasks: Sequence[Hashable] | None = None
+) -> PairedDifference:
+    """Compare two methods' outcomes on the same tasks in the same order.
+
+    `tasks` names the task of each pair, where one may be met several times; otherwise each pair has one of its own.
+    """
+    tasks = range(len(a)) if tasks is None else tasks
+    if len(a) != len(b):
+        raise MismatchError(
+            f"outcomes of {len(a)} and of {len(b)} tasks cannot be paired; evaluate both on one task set"
+        )
+    counts = Counter((bool(x), bool(y)) for x, y in zip(a, b, strict=True))
+    both, only_a, only_b, neither = (counts[x, y] for x in (True, False) for y in (True, False))
+    ahead, met = Counter[Hashable](), Counter[Hashable]()
+    for task, x, y in zip(tasks, a, b, strict=True):
+        ahead[task] += bool(x) - bool(y)
+        met[task] += 1
+    like = Counter((ahead[task], met[task]) for task in met)
+    return _paired(both, only_a, only_b, neither, like, seed)
+
+
+def paired_counts(both: int, only_a: int, only_b: int, neither: int, seed: int = 0) -> PairedDifference:
+    """Compare two methods by the 2x2 counts of their paired outcomes, each on a task of its own."""
+    return _paired(both, only_a, only_b, neither, {(1, 1): only_a, (-1, 1): only_b, (0, 1): both + neither}, seed)
+
+
+def _paired(
+    both: int, only_a: int, only_b: int, neither: int, like: Mapping[tuple[int, int], int], seed: int
+) -> PairedDifference:
+    """The difference, its interval and its test; `like` counts tasks by (points that a is ahead there, pairs)."""
+    n = both + only_a + only_b + neither
+    if min(both, only_a, only_b, neither) < 0 or n == 0:
+        raise UsageError(f"paired counts must be non-negative and not all zero: {both}, {only_a}, {only_b}, {neither}")
+    difference = 100 * (only_a - only_b) / n
+    low, high = _paired_bootstrap(like, seed)
+    p = flip_test(ahead for (ahead, _), count in like.items() for _ in range(count))
+    return PairedDifference(both, only_a, only_b, neither, difference, low, high, p, _verdict(difference, p))
+
+
+def have_one_sign(differences: Iterable[float]) -> bool:
+    """Whether all differences point the same way; none points nowhere."""
+    return len({(difference > 0) - (difference < 0) for difference in differences}) == 1
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's p-values, corrected for all of these tests together, in the same order."""
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        corrected[i] = largest
+    return corrected
+
+
+def _paired_bootstrap(like: Mapping[tuple[int, int], int], seed: int) -> tuple[float, float]:
+    """Percentile interval of the difference in points, resampling tasks: `like` counts them by (ahead, pairs).
+
+    One imagined task that only a wins and one that only b wins join the real ones (Bonett and Price, 2012, do the same
+    to Wald's interval): without them an evaluation with no discordant pair would claim a difference of exactly zero.
+    """
+    most = max(pairs for _, pairs in like)
+    counts = Counter({(most, most): 1, (-most, most): 1, (0, most): 0})
+    counts.update(like)
+    kinds = sorted(counts, key=lambda kind: (-abs(kind[0]), -kind[0], kind[1]))
+    tasks = counts.total()
+    shares = [counts[kind] / tasks for kind in kinds]
+    draws = stream(seed, "paired bootstrap").multinomial(tasks, shares, size=_RESAMPLES)
+    ahead, pairs = np.array(kinds).T
+    low, high = np.quantile((draws @ ahead) / (draws @ pairs), [ALPHA / 2, 1 - ALPHA / 2])
+    return float(100 * low), float(100 * high)
+
+
+def _verdict(difference: float, p: float) -> str:
+    if p >= ALPHA:
+        return NOTHING_SHOWN
+    return "better" if difference > 0 else "worse"
