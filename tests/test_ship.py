@@ -268,27 +268,27 @@ def test_rates_are_pooled_over_seeds_with_the_random_policy_of_the_same_tasks(sh
     mine = durable.sha256(shipped / durable.MANIFEST)
     cells = [cell("salt", seed, won, mine) for seed, won in ((3, 50), (1, 45), (2, 40))]
     cells += [cell("random", seed, 10, None) for seed in (1, 2, 3)] + [cell("salt", 1, 7, "another model")]
-    (rate,) = measured(shipped, cells)
-    assert (rate.seeds, rate.pooled.successes, rate.pooled.n, rate.mean) == ((1, 2, 3), 135, 150, 90.0)
-    assert rate.std == pytest.approx(10.0)
-    assert rate.pooled.low == pytest.approx(0.8415, abs=1e-3)  # Wilson, 135 of 150
-    assert (rate.random.successes, rate.random.n) == (30, 150)
-    assert not rate.before_rounding
+    ((row, random, before_rounding),) = measured(shipped, cells)
+    assert (row.seeds, row.rate.successes, row.rate.n, row.mean) == ((1, 2, 3), 135, 150, 90.0)
+    assert row.std == pytest.approx(10.0)
+    assert row.rate.low == pytest.approx(0.8415, abs=1e-3)  # Wilson, 135 of 150
+    assert (random.rate.successes, random.rate.n) == (30, 150)
+    assert not before_rounding
 
 
 def test_another_name_or_planner_is_another_row_and_another_checkpoint_none(shipped):
     mine = durable.sha256(shipped / durable.MANIFEST)
     cells = [cell("salt", 1, 45, mine), cell("mu-0.5", 1, 10, mine), cell("salt", 2, 20, mine, candidates=7)]
     rates = measured(shipped, [*cells, cell("salt", 3, 50, "the weights that were here before")])
-    counted = sorted((rate.method, rate.seeds, rate.pooled.successes, rate.cells) for rate in rates)
+    counted = sorted((rate.row.method, rate.row.seeds, rate.row.rate.successes, rate.cells[0].name) for rate in rates)
     assert counted == [
-        ("mu-0.5", (1,), 10, ("mu-0.5-paper-1",)),
-        ("salt", (1,), 45, ("salt-paper-1",)),
-        ("salt", (2,), 20, ("salt-paper-2",)),
+        ("mu-0.5", (1,), 10, "mu-0.5-paper-1"),
+        ("salt", (1,), 45, "salt-paper-1"),
+        ("salt", (2,), 20, "salt-paper-2"),
     ]
     text = card_text(checkpoint.card(shipped), checkpoint.read_info(shipped), read_shipment(shipped), rates, [])
-    assert "| paper, H=5 | CEM (mu-0.5) | 10/50 |" in text
-    assert "| paper, H=5 | CEM | 45/50 |" in text
+    assert "| paper, H=5 | mu-0.5 | **20.0** | 10/50 |" in text
+    assert "| paper, H=5 | SALT | **90.0** | 45/50 |" in text
 
 
 def test_rates_of_the_unrounded_weights_are_said_to_be_so(shipped):
@@ -303,7 +303,16 @@ def test_a_card_names_data_commands_time_and_rates_on_one_screen(shipped, datase
     rates = measured(shipped, [cell("salt", seed, 45, mine) for seed in (1, 2, 3)])
     parts = checkpoint.card(shipped), checkpoint.read_info(shipped), read_shipment(shipped)
     text = card_text(*parts, rates, ["saltwm collect", "saltwm train"])
-    for words in (dataset.sha256, "policy expert", "seed 0", "135/150", "90.0 ± 0.0", "CEM", "saltwm collect", "cores"):
+    for words in (
+        dataset.sha256,
+        "policy expert",
+        "seed 0",
+        "135/150",
+        "90.0 ± 0.0",
+        "SALT",
+        "saltwm collect",
+        "cores",
+    ):
         assert words in text
     assert len(text.splitlines()) < 45
     assert "Nothing yet" in card_text(*parts, [], [])

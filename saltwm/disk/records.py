@@ -111,6 +111,11 @@ class Rate:
     low: float
     high: float
 
+    @property
+    def percent(self) -> float:
+        """The share in percent."""
+        return 100 * self.successes / self.n
+
 
 @dataclass(frozen=True)
 class ModelVariant:

@@ -7,7 +7,7 @@ executed; both are elite costs in the model's latent space, at different optimis
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from saltwm.disk.records import (
@@ -20,7 +20,6 @@ from saltwm.disk.records import (
     KindOfTask,
     PairedAnatomy,
     Rate,
-    TaskSet,
     failed_episodes,
     read_cells,
 )
@@ -92,15 +91,6 @@ def _named(cells: Sequence[Cell], name: str, results: Path) -> list[Cell]:
     found = [cell for cell in cells if name in (cell.name, cell.evaluation.method)]
     if not found:
         one_of(f"method or cell in {results}", name, {cell.evaluation.method for cell in cells})
-    return found
-
-
-def anatomies(cells: Iterable[Cell], task_sets: Mapping[str, TaskSet]) -> dict[str, Anatomy]:
-    """The anatomy of each evaluation by its name; `task_sets` by hash tell what their tasks ask for."""
-    found = {}
-    for cell in cells:
-        tasks = task_sets.get(cell.evaluation.tasks_sha256)
-        found[cell.name] = anatomy(cell.episodes, [task.kind for task in tasks.tasks] if tasks else ())
     return found
 
 

@@ -27,20 +27,24 @@ Actions = Annotated[tuple[Annotated[tuple[Number, ...], Field(max_length=64)], .
 Blocks = Annotated[tuple[Annotated[tuple[Number, ...], Field(max_length=256)], ...], Field(min_length=1, max_length=20)]
 
 
+class Request:
+    """A question of the page."""
+
+
 @dataclass(frozen=True)
-class Catalogue:
+class Catalogue(Request):
     """What there is to explore."""
 
 
 @dataclass(frozen=True)
-class EpisodesOf:
+class EpisodesOf(Request):
     """Every recorded episode of a results folder."""
 
     results: Name
 
 
 @dataclass(frozen=True)
-class Episode:
+class Episode(Request):
     """One recorded episode, repeated from its actions."""
 
     results: Name
@@ -49,14 +53,14 @@ class Episode:
 
 
 @dataclass(frozen=True)
-class Scene:
+class Scene(Request):
     """What of a model's world can be moved by hand, and where it may start."""
 
     model: Name
 
 
 @dataclass(frozen=True)
-class Draw:
+class Draw(Request):
     """A picture of a state, put right where the world does not allow it."""
 
     model: Name
@@ -64,7 +68,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Decide:
+class Decide(Request):
     """One look and one plan."""
 
     model: Name
@@ -88,7 +92,7 @@ class Decide:
 
 
 @dataclass(frozen=True)
-class Advance:
+class Advance(Request):
     """The simulator's next steps."""
 
     model: Name
@@ -98,7 +102,7 @@ class Advance:
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(Request):
     """The terminal's command for what Act shows."""
 
     model: Name
@@ -112,7 +116,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Imagine:
+class Imagine(Request):
     """What a model expects of action blocks, beside what happens: in the simulator, or in the stored episode."""
 
     model: Name
@@ -129,58 +133,41 @@ class Decompose(Imagine):
 
 
 @dataclass(frozen=True)
-class GalleryOf:
+class GalleryOf(Request):
     """Stored frames with their latents: what a latent is compared with, and the points of the map."""
 
     model: Name
 
 
 @dataclass(frozen=True)
-class WeightsOf:
+class WeightsOf(Request):
     """A state-affine transition, folded, for the page to roll out itself."""
 
     model: Name
 
 
 @dataclass(frozen=True)
-class DecoderOf:
+class DecoderOf(Request):
     """How far the decoder of a model is fitted; fitting begins when it is asked for."""
 
     model: Name
 
 
 @dataclass(frozen=True)
-class DatasetOf:
+class DatasetOf(Request):
     """Facts, statistics and lengths of a dataset."""
 
     dataset: Name
 
 
 @dataclass(frozen=True)
-class Recorded:
+class Recorded(Request):
     """Frames, actions and states of one stored episode."""
 
     dataset: Name
     episode: Index
 
 
-Request = (
-    Catalogue
-    | EpisodesOf
-    | Episode
-    | Scene
-    | Draw
-    | Decide
-    | Advance
-    | Command
-    | Imagine
-    | Decompose
-    | GalleryOf
-    | WeightsOf
-    | DecoderOf
-    | DatasetOf
-    | Recorded
-)
 REQUESTS: dict[str, type[Request]] = {
     "catalogue": Catalogue,
     "episodes": EpisodesOf,

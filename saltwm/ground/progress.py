@@ -11,6 +11,11 @@ from saltwm.ground.terminal import SafeConsole, printable
 console = SafeConsole(stderr=True)
 
 
+def note(line: str) -> None:
+    """A line on standard error, as it is: no markup, and not wrapped, so that it can be copied."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 @contextlib.contextmanager
 def progress(title: str, total: int, done: int = 0) -> Iterator[Callable[..., None]]:
     """Yield advance(steps=1, note=""): call it as work completes; `done` is what an earlier run already did."""

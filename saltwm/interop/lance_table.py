@@ -17,7 +17,7 @@ from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
 from saltwm.interop.pictures import read_picture
-from saltwm.interop.recordings import Recording
+from saltwm.interop.recordings import Recording, choose_camera
 
 STATE_COLUMNS = ("state", "proprio", "observation_state")
 """The first of these that is there is the state."""
@@ -86,13 +86,8 @@ def open_lance(path: Path, camera: str | None = None) -> LanceTable:
     if lacking:
         raise DamagedError(f"{place}: has no column {lacking[0]!r}; it has {', '.join(names)}")
     cameras = [name for name in names if name == "pixels" or name.startswith("pixels_")]
-    if camera is None and len(cameras) != 1:
-        raise UsageError(f"{place}: has {len(cameras)} cameras ({', '.join(cameras)}); name one with `camera`")
-    chosen = cameras[0] if camera is None else camera
-    if chosen not in names:
-        raise UsageError(f"{place}: no camera {chosen!r}; it has {', '.join(cameras) or 'none'}")
     state = next((name for name in STATE_COLUMNS if name in names), None)
-    return LanceTable(place, table, chosen, state, _first_rows(place, table))
+    return LanceTable(place, table, choose_camera(place, cameras, camera), state, _first_rows(place, table))
 
 
 def _first_rows(place: Path, table: Any) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
 from saltwm.interop.pictures import read_picture
-from saltwm.interop.recordings import Recording
+from saltwm.interop.recordings import Recording, choose_camera
 from saltwm.interop.video import read_video
 
 STATE = "observation.state"
@@ -139,12 +139,7 @@ def open_lerobot(path: Path, camera: str | None = None) -> LeRobot:
         raise UsageError(f"{file}: codebase_version {version}; v3 is read: convert it with LeRobot's own script")
     if "action" not in features:
         raise DamagedError(f"{file}: features: has no action; it has {', '.join(features)}")
-    if camera is None and len(cameras) != 1:
-        raise UsageError(f"{path}: has {len(cameras)} cameras ({', '.join(cameras)}); name one with `camera`")
-    chosen = cameras[0] if camera is None else camera
-    if chosen not in cameras:
-        raise UsageError(f"{path}: no camera {chosen!r}; it has {', '.join(cameras) or 'none'}")
-    return LeRobot(path, info, _read_episodes(path), chosen)
+    return LeRobot(path, info, _read_episodes(path), choose_camera(path, cameras, camera))
 
 
 def _read_episodes(path: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from saltwm.envs.base import StateField
 from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
-from saltwm.interop.recordings import Recording
+from saltwm.interop.recordings import Recording, choose_camera
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,8 @@ def open_minari(path: Path, camera: str | None = None) -> MinariData:
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise DamagedError(f"{place}: not a readable Minari dataset ({type(error).__name__}: {error})") from error
     cameras = [key for key, space in spaces.items() if len(space.shape or ()) == 3 and space.dtype == np.uint8]
-    if camera is None and len(cameras) != 1:
-        named = ", ".join(cameras) or "no observation is a picture, uint8 [H, W, 3]"
-        raise UsageError(
-            f"{path}: has {len(cameras)} cameras ({named})" + ("; name one with `camera`" if cameras else "")
-        )
-    chosen = cameras[0] if camera is None else camera
-    if chosen not in cameras:
-        raise UsageError(f"{path}: no camera {chosen!r}; it has {', '.join(cameras) or 'none'}")
     vectors = tuple(key for key, space in spaces.items() if len(space.shape or ()) == 1 and space.dtype.kind == "f")
-    return MinariData(path, data, chosen, vectors)
+    return MinariData(path, data, choose_camera(path, cameras, camera), vectors)
 
 
 def _require_own_content(file: Path) -> None:

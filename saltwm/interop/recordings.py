@@ -255,6 +255,19 @@ def _checked(where: str, index: int, recording: Recording, size: int, fit: Fit, 
     return Episode(np.stack(frames), actions, states)
 
 
+def choose_camera(path: Path, cameras: list[str], camera: str | None) -> str:
+    """The camera that was named, or the only one; UsageError says which there are."""
+    if camera is None and len(cameras) != 1:
+        named = ", ".join(cameras) or "no picture among what was observed"
+        raise UsageError(
+            f"{path}: has {len(cameras)} cameras ({named})" + ("; name one with `camera`" if cameras else "")
+        )
+    chosen = cameras[0] if camera is None else camera
+    if chosen not in cameras:
+        raise UsageError(f"{path}: no camera {chosen!r}; it has {', '.join(cameras) or 'none'}")
+    return chosen
+
+
 def _from_mapping(episode: Mapping[str, Any]) -> Recording:
     known = {"frames", "actions", "states", "where"}
     if not isinstance(episode, Mapping) or not {"frames", "actions"} <= set(episode) <= known:

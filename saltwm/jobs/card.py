@@ -1,22 +1,21 @@
 """The model card of a shipped checkpoint: one screen of Markdown, written from the checkpoint and from records."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import CheckpointInfo
-from saltwm.disk.records import Cell, Rate
-from saltwm.evaluation.contests import method_key
+from saltwm.disk.records import Cell
+from saltwm.evaluation.contests import by_contest
 from saltwm.evaluation.protocols import PROTOCOLS
-from saltwm.evaluation.statistics import over_seeds, wilson
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.ship import Shipment, read_shipment
 from saltwm.model.traits import traits_of
 from saltwm.report.findings import HOW_TO_COMPARE
-from saltwm.report.table import code, markdown, one_per_line, table
-from saltwm.report.tables import PLANNER_NAMES, environment_name
+from saltwm.report.sections import over_evaluation_seeds, rate_columns
+from saltwm.report.table import NONE, code, markdown, one_per_line, table
+from saltwm.report.tables import PooledRow, contest_order, environment_name, pooled_rows, protocol_name, reached
 
 CARD_FILE = "README.md"
 TRAINED = {"rollout": "trained by recursive rollout", "one-step": "trained by one-step prediction"}
@@ -26,27 +25,19 @@ def _how(objective: str) -> str:
     return TRAINED.get(objective, f"trained with the objective `{objective}`")
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The model under one protocol, horizon, planner and name; the seeds of the evaluations are pooled."""
+class Measured(NamedTuple):
+    """The model with one search under one protocol and horizon, its evaluation seeds pooled."""
 
-    protocol: str
-    horizon_blocks: int
-    planner: str
-    method: str
-    seeds: tuple[int, ...]
-    tasks: int
-    """Per seed."""
-    pooled: Rate
-    mean: float
-    """Over seeds, in percent."""
-    std: float | None
-    random: Rate | None
+    row: PooledRow
+    random: PooledRow | None
     """The random policy on the same tasks."""
     before_rounding: bool
     """Measured with the weights that the shipped ones were rounded from."""
-    cells: tuple[str, ...]
-    """The evaluations behind all this, the random policy's too."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The evaluations behind all this."""
+        return (*self.row.cells, *(self.random.cells if self.random else ()))
 
 
 def write_card(path: Path, commands: Sequence[str], rates: Sequence[Measured] = ()) -> Path:
@@ -64,46 +55,19 @@ def measured(path: Path, cells: Iterable[Cell]) -> list[Measured]:
     own = [cell for cell in cells if cell.evaluation.checkpoint_sha256 == mine]
     source = read_shipment(path).source_sha256
     chosen = own or [cell for cell in cells if cell.evaluation.checkpoint_sha256 == source]
-    groups: dict[tuple[str, int, tuple[str, str, str]], list[Cell]] = {}
-    for cell in chosen:
-        e = cell.evaluation
-        if e.protocol not in PROTOCOLS:  # a variation of one, as clean-hold3: no row of a card
-            continue
-        groups.setdefault((e.protocol, e.horizon_blocks, method_key(e)), []).append(cell)
-    return [_measured(groups[key], cells, before_rounding=not own) for key in sorted(groups)]
+    usual = [cell for cell in chosen if cell.evaluation.protocol in PROTOCOLS]  # no variation, as clean-hold3
+    # Each method by itself: one that was evaluated with fewer seeds than another has nothing missing here.
+    rows = [row for methods in by_contest(usual).values() for mine in methods for row in pooled_rows(mine)]
+    rows.sort(key=lambda row: (contest_order(row), row.label))
+    return [Measured(row, _random(row, cells), before_rounding=not own) for row in rows]
 
 
-def _measured(mine: list[Cell], cells: list[Cell], *, before_rounding: bool) -> Measured:
-    mine = sorted(mine, key=lambda cell: cell.evaluation.seed)
-    first = mine[0].evaluation
-    sets = [cell.evaluation.tasks_sha256 for cell in mine]
-    randoms = [
-        cell
-        for cell in cells
-        if (cell.evaluation.method, cell.evaluation.horizon_blocks) == ("random", first.horizon_blocks)
-        and cell.evaluation.tasks_sha256 in sets
-    ]
-    randoms = randoms if len(randoms) == len(mine) else []
-    spread = over_seeds([100 * cell.evaluation.success.successes / cell.evaluation.success.n for cell in mine])
-    return Measured(
-        protocol=first.protocol,
-        horizon_blocks=first.horizon_blocks,
-        planner=first.planner["kind"],
-        method=first.method,
-        seeds=tuple(cell.evaluation.seed for cell in mine),
-        tasks=first.success.n,
-        pooled=_pooled(mine),
-        mean=spread.mean,
-        std=spread.std,
-        random=_pooled(randoms) if randoms else None,
-        before_rounding=before_rounding,
-        cells=tuple(cell.name for cell in (*mine, *randoms)),
-    )
-
-
-def _pooled(cells: list[Cell]) -> Rate:
-    rates = [cell.evaluation.success for cell in cells]
-    return wilson(sum(rate.successes for rate in rates), sum(rate.n for rate in rates))
+def _random(row: PooledRow, cells: list[Cell]) -> PooledRow | None:
+    """The random policy on the tasks of a row; none unless it met all of them."""
+    sets = [(cell.evaluation.tasks_sha256, row.horizon_blocks) for cell in row.cells]
+    randoms = [cell for cell in cells if cell.evaluation.method == "random"]
+    met = [cell for cell in randoms if (cell.evaluation.tasks_sha256, cell.evaluation.horizon_blocks) in sets]
+    return pooled_rows(met)[0] if len(met) == len(sets) else None
 
 
 # --- the text --------------------------------------------------------------------------------------------------------
@@ -123,7 +87,7 @@ def card_text(
         f"{', a state of two latents and the action between them' if memory else ''}. "
         f"Weights alone, {stored}, {facts['bytes'] / 1e6:.1f} MB.",
         "## Measured",
-        *_rates(rates, model),
+        *_rates(rates),
         "## Data and training",
         _data(info, shipment),
         *_history(info),
@@ -138,29 +102,22 @@ def card_text(
     return "\n\n".join(part if part.startswith(("|", "```")) else one_per_line(part) for part in paragraphs) + "\n"
 
 
-def _rates(rates: Sequence[Measured], model: str) -> list[str]:
+def _rates(rates: Sequence[Measured]) -> list[str]:
     if not rates:
         return ["Nothing yet: no evaluation of these weights was at hand when this card was written."]
-    note = "Wilson intervals over all tasks; ± is the deviation over evaluation seeds."
+    note = "Wilson intervals over all tasks. `over seeds` is the mean and deviation of the evaluation seeds' rates."
     if any(rate.before_rounding for rate in rates):
         note += " Measured with the float32 weights that these were rounded from."
-    header = ["protocol", "planner", "reached", "percent", "95 % interval", "Random"]
-    return markdown(table("", header, [_row(rate, model) for rate in rates], note))
+    header = ["under", "method", "percent", "reached", "interval", "over seeds", "Random"]
+    lines = (
+        [protocol_name(row), row.label, *rate_columns(row), over_evaluation_seeds(row), _counts(random)]
+        for row, random, _ in rates
+    )
+    return markdown(table("", header, lines, note))
 
 
-def _row(rate: Measured, model: str) -> list[str]:
-    seeds = f", seeds {' '.join(map(str, rate.seeds))}" if len(rate.seeds) > 1 else ""
-    deviation = "" if rate.std is None else f" ± {rate.std:.1f}"
-    random = "" if rate.random is None else f"{rate.random.successes}/{rate.random.n}"
-    planner = PLANNER_NAMES.get(rate.planner, rate.planner.upper())
-    return [
-        f"{rate.protocol}, H={rate.horizon_blocks}{seeds}",
-        planner if rate.method in (model, f"{model}-{rate.planner}") else f"{planner} ({rate.method})",
-        f"{rate.pooled.successes}/{rate.pooled.n}",
-        f"{rate.mean:.1f}{deviation}",
-        f"{100 * rate.pooled.low:.1f} to {100 * rate.pooled.high:.1f}",
-        random,
-    ]
+def _counts(row: PooledRow | None) -> str:
+    return reached(row.rate) if row and row.rate else NONE
 
 
 def _data(info: CheckpointInfo, shipment: Shipment) -> str:

@@ -21,7 +21,7 @@ from saltwm.disk.records import Evaluation, ModelVariant
 from saltwm.evaluation.rollout import Outcome, run_tasks
 from saltwm.evaluation.statistics import wilson
 from saltwm.ground.errors import DamagedError, SaltError
-from saltwm.ground.progress import console, progress
+from saltwm.ground.progress import note, progress
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.chunks import TASKS_PER_CHUNK, Chunks, chunk_of, chunk_writer, read_chunk, surroundings
 from saltwm.jobs.evaluate import FRAMESKIP, MODELLESS, Acting, Settled
@@ -128,7 +128,7 @@ def _say_loss(start: int, losses: int, lost: Event) -> None:
     if losses > RETRIES:
         hint = "go on with fewer --workers if the machine is busy" if lost.hung else "is memory short?"
         raise SaltError(f"tasks {start}...: their worker {lost.why}, {losses} times in a row; {hint}")
-    console.print(f"a worker {lost.why}; its tasks are tried again", highlight=False, soft_wrap=True)
+    note(f"a worker {lost.why}; its tasks are tried again")
 
 
 # --- results ---------------------------------------------------------------------------------------------------------

@@ -205,13 +205,13 @@ def _collect_missing(
 
 def _say_loss(path: Path, lost: "Event") -> None:
     """Say that a part is tried again, or SaltError if it was tried often enough."""
-    from saltwm.ground.progress import console
+    from saltwm.ground.progress import note
     from saltwm.processes.pool import RETRIES
 
     if lost.losses > RETRIES:
         why = f"a worker process {lost.why}, {lost.losses} times in a row"
         raise SaltError(f"{path}: {why}; what is complete is kept", remedy="go on")
-    console.print(f"a worker {lost.why}; its part is tried again", highlight=False, soft_wrap=True)
+    note(f"a worker {lost.why}; its part is tried again")
 
 
 def _pool(path: Path, recipe: "Recipe", workers: int, ray: str | None) -> "Workers | RayWorkers":

@@ -20,7 +20,7 @@ from saltwm.disk.durable import write_config
 from saltwm.disk.records import Diagnosis, OneFrameStart, Probes, Training
 from saltwm.ground.checks import at_least
 from saltwm.ground.errors import UsageError
-from saltwm.ground.progress import console, progress
+from saltwm.ground.progress import note, progress
 from saltwm.ground.rng import stream
 from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.variants import variant_of
@@ -151,8 +151,7 @@ def _measurable(
     lengths = tuple(dict.fromkeys(min(window, longest) for window in windows))
     steps = min(horizon, *lengths)
     if steps < horizon:
-        line = f"{dataset.path}: {steps} steps are measured, not {horizon}: there is no longer stretch"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        note(f"{dataset.path}: {steps} steps are measured, not {horizon}: there is no longer stretch")
     count = batches * len(windows)
     return tuple(lengths[i % len(lengths)] for i in range(count)), steps
 
@@ -164,8 +163,7 @@ def warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) 
     """
     seen = why_seen(info, dataset)
     if seen is not None:
-        line = f"{path}: measured on episodes that training may have seen: {seen}; saltwm collect has --held-out"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        note(f"{path}: measured on episodes that training may have seen: {seen}; saltwm collect has --held-out")
 
 
 def _write(job: Diagnose, found: Diagnosed, curves: Path) -> None:

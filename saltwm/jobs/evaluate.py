@@ -267,7 +267,7 @@ def settle(job: Acting, results: Path, tasks: TaskSet | None = None) -> Settled:
         job,
         **_LEFT_TO_THE_TASKS,
         data=_pictures(job, source),
-        task_set=results / "tasks" / f"{tasks.world.environment}-{protocol.name}-seed{tasks.seed}.json",
+        task_set=results / "tasks" / tasks_name(tasks.world.environment, protocol.name, tasks.seed),
         horizon=horizon,
         run=who.run,
         planner=who.planner,
@@ -277,10 +277,20 @@ def settle(job: Acting, results: Path, tasks: TaskSet | None = None) -> Settled:
     assert settled.task_set is not None
     durable.make_folder(settled.task_set.parent)
     write_tasks(settled.task_set, tasks)
-    cell = f"{tasks.world.environment}-{settled.method}-{protocol.name}-seed{tasks.seed}"
-    if horizon != protocol.horizon_blocks:
-        cell += f"-h{horizon}"
+    assert settled.method is not None
+    own_horizon = None if horizon == protocol.horizon_blocks else horizon
+    cell = cell_name(tasks.world.environment, settled.method, protocol.name, tasks.seed, own_horizon)
     return Settled(settled, tasks, results / "evaluations" / cell)
+
+
+def tasks_name(environment: str, protocol: str, seed: int) -> str:
+    """What the file of a frozen task set is called."""
+    return f"{environment}-{protocol}-seed{seed}.json"
+
+
+def cell_name(environment: str, method: str, protocol: str, seed: int, horizon: int | None = None) -> str:
+    """What the folder of an evaluation is called; None for the protocol's own horizon."""
+    return f"{environment}-{method}-{protocol}-seed{seed}" + ("" if horizon is None else f"-h{horizon}")
 
 
 _LEFT_TO_THE_TASKS: dict[str, Any] = {"protocol": None, "tasks": None, "seed": None, "last_start": False, "hold": None}

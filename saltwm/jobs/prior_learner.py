@@ -20,7 +20,7 @@ from saltwm.disk.durable import read_config
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import PriorConfig
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, SaltError, Stopped, UsageError
-from saltwm.ground.progress import console, progress
+from saltwm.ground.progress import note, progress
 from saltwm.ground.strict_json import differing_fields
 from saltwm.planning import prior_files
 from saltwm.planning.prior import ActionPrior
@@ -110,7 +110,7 @@ def _is_done(out: Path, job: PriorJob) -> bool:
     try:
         info = prior_files.read_info(out)
     except SaltError as error:
-        console.print(f"{error}; it is made again", highlight=False, soft_wrap=True)
+        note(f"{error}; it is made again")
         return False
     return PriorJob(info.prior, info.learnt_on_sha256, info.dataset_sha256) == job
 
@@ -209,7 +209,7 @@ def _resume(work: Path, prior: ActionPrior, optimizer: torch.optim.Optimizer) ->
                 prior, checkpoint.read_tensors(path / checkpoint.WEIGHTS_FILE), path / checkpoint.WEIGHTS_FILE
             )
         except DamagedError as error:
-            console.print(f"skipping {path.name}: {error}", highlight=False, soft_wrap=True)
+            note(f"skipping {path.name}: {error}")
             continue
         state = checkpoint.read_tensors(path / checkpoint.OPTIMIZER_FILE)
         checkpoint.restore_optimizer(optimizer, _names(prior), state)

@@ -12,7 +12,7 @@ from saltwm.disk.records import Stage, read_stages
 from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import ImitationConfig, MapConfig, ModelName
 from saltwm.ground.errors import UsageError
-from saltwm.ground.progress import console
+from saltwm.ground.progress import note
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.data import DataImport
 from saltwm.jobs.job import Aside, Composite, Job, Maybe, Positional, spell
@@ -70,7 +70,7 @@ class Reproduce(Composite):
         with contextlib.nullcontext() if whose is None else timed(self.results, whose, spell(job)):
             yield
         if isinstance(job, DataImport):
-            console.print(self.estimate(job.out), highlight=False, markup=False, soft_wrap=True)
+            note(self.estimate(job.out))
 
     @property
     def results(self) -> Path:

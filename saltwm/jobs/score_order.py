@@ -53,12 +53,12 @@ def require_success(items: Sequence[Item], cells: Sequence[Cell], results: Path)
     """Each model with its rate under `clean` with CEM; UsageError names one that the records do not know."""
     found = []
     for item in items:
-        rates = measured(item.checkpoint, cells)
-        wanted = ("clean", "cem", 5, item.model)  # no variation of a model, as with more frames
-        mine = [one for one in rates if (one.protocol, one.planner, one.horizon_blocks, one.method) == wanted]
-        if len(mine) != 1:
+        rows = [one.row for one in measured(item.checkpoint, cells)]
+        wanted = ("clean", 5, item.model)  # with CEM, and no variation of the model, as with more frames
+        mine = [row for row in rows if (row.protocol, row.horizon_blocks, row.method) == wanted]
+        if len(mine) != 1 or mine[0].rate is None:
             raise UsageError(f"{results}: expected one evaluation of {item.checkpoint.name}, clean with cem")
-        found.append((item, mine[0].pooled))
+        found.append((item, mine[0].rate))
     return found
 
 

@@ -165,13 +165,9 @@ def _write_card(checkpoint: Path, results: Path | None) -> Path:
     read_shipment(checkpoint)  # or the error that says what is shipped
     cells = () if results is None else read_cells(results)
     rates = measured(checkpoint, cells)
-    repeatable = {cell.name for cell in cells if can_be_repeated(cell)}
-    commands = _making(checkpoint)
-    for rate in rates:
-        assert results is not None
-        folders = [results / "evaluations" / name for name in rate.cells if name in repeatable]
-        commands += [spell_again(folders)] if folders else []
-    return write_card(checkpoint, commands, rates)
+    repeatable = dict.fromkeys(cell.name for rate in rates for cell in rate.cells if can_be_repeated(cell))
+    folders = [results / "evaluations" / name for name in repeatable] if results else []
+    return write_card(checkpoint, [*_making(checkpoint), *([spell_again(folders)] if folders else [])], rates)
 
 
 def _making(checkpoint: Path) -> list[str]:

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Literal
 from saltwm.disk.durable import read_config
 from saltwm.disk.records import Evaluation, Training, read_tasks
 from saltwm.evaluation import sweep
+from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import ModelName, RunConfig
 from saltwm.ground.errors import MismatchError, SaltError, Stopped
-from saltwm.ground.progress import console
+from saltwm.ground.progress import note
 from saltwm.jobs.bench import Bench
-from saltwm.jobs.evaluate import Evaluate
+from saltwm.jobs.evaluate import Evaluate, cell_name, tasks_name
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some, spell
 from saltwm.jobs.lanes import lanes
 from saltwm.jobs.measures import Diagnose
@@ -40,6 +41,8 @@ HISTORY = 3
 FOUR = ("two-room", "reacher", "push-t", "cube")
 SHIPPED = Path("checkpoints")
 TASKS = Path("results/tasks")
+IN_NAMES = {"objective": "", "A0": "", "R": "modes", "K": "k"}
+"""How the names of runs spell the settings in which they depart from the recipe: salt-modes0, salt-free."""
 SIMILAR = {"cube-double": "cube"}
 """An environment without records of its own costs about what its sibling does."""
 
@@ -102,31 +105,15 @@ class Variant:
         return self.train(Path(), Path()).config()
 
     @property
-    def is_recipe(self) -> bool:
-        """Whether nothing but the seed differs from what the recipe trains."""
-        return self.config() == Variant(self.environment, self.model, seed=self.seed).config()
-
-    @property
     def name(self) -> str:
         """In folders and tables: salt, salt-modes0, lewm-rollout-starts1, salt-s1."""
         if self.needs_dino:
             return self.model
-        config, plain = self.config(), Variant(self.environment, self.model, seed=self.seed).config()
-        words: list[str] = [self.model]
-        if config.objective.word != plain.objective.word:
-            words.append(config.objective.word)
-        changed = {
-            "starts": (config.objective.starts, plain.objective.starts),
-            "modes": (config.model.affine.modes, plain.model.affine.modes),
-            "lambda": (config.objective.sigreg_weight, plain.objective.sigreg_weight),
-            "d": (config.model.latent_dim, plain.model.latent_dim),
-            "k": (config.objective.rollout_steps, plain.objective.rollout_steps),
-        }
-        words += [f"{key}{ours:g}" for key, (ours, recipes) in changed.items() if ours != recipes]
-        words += [f"{term}{weight:g}" for term, weight in (config.objective.weights or {}).items()]
-        words += [] if self.spectral else ["free"]
-        words += [f"s{self.seed}"] if self.seed else []
-        return "-".join(words)
+        from saltwm.jobs.variants import departures
+
+        changed = departures(self.config(), self.environment)
+        words = [f"{IN_NAMES.get(setting, setting)}{value}" for setting, value in changed.items()]
+        return "-".join([self.model, *words, *([f"s{self.seed}"] if self.seed else [])])
 
     @property
     def history(self) -> int:
@@ -325,7 +312,7 @@ def steps(study: Study) -> list[Step]:
     variants, swept = list(filter(is_asked, variants)), list(filter(is_asked, swept))
     tried = [dataclasses.replace(variant, scale=factor) for variant in swept for factor in sweep.FACTORS]
     bench = Bench("efficiency", study.results)
-    commands = [Step(bench, _is_there(study.results, "efficiency.json"), None)] if plan.bench else []
+    commands = [Step(bench, (study.results / "efficiency.json").exists(), None)] if plan.bench else []
     homes = {variant: _adopted(variant, study) for variant in dict.fromkeys((*variants, *tried))}
     _require_one_dataset(homes)
     tunings = {variant: _tuning(variant, _home(variant, homes, study), study) for variant in tried}
@@ -389,7 +376,7 @@ def run_study(study: Study) -> None:
         while missing := [step for step in steps(study) if not step.done]:
             for step in ready(missing, some.running):
                 if some.has_room:
-                    _say(f"{len(missing)} to do: {step.command}")
+                    note(f"{len(missing)} to do: {step.command}")
                     some.start(step.command, "-".join((*step.strand, step.job.VERB)))
             command, code = some.next_end()
             _require_done(study, command, code)
@@ -413,11 +400,7 @@ def _require_done(study: Study, command: str, code: int) -> None:
     if any(step.command == command and not step.done for step in steps(study)):
         raise MismatchError(f"study {study.name}: this ended well and left nothing that it can find: {command}")
     if study.at_once > 1:
-        _say(f"done: {command}")
-
-
-def _say(line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+        note(f"done: {command}")
 
 
 def _strand(variant: Variant) -> tuple[str, ...]:
@@ -440,24 +423,28 @@ def _collect(environment: str, study: Study) -> Step:
 
 def _evaluations(variant: Variant, run: Path, asked: Asked, study: Study) -> Iterator[Step]:
     for seed, horizon in itertools.product(asked.seeds, asked.horizons):
-        job = Evaluate(
-            str(run),
-            horizon=horizon,
-            history=variant.history,
-            method=variant.method,
-            out=study.results,
-            workers=study.workers,
-            ray=study.ray,
-        )
-        frozen = TASKS / f"{variant.environment}-{asked.protocol}-seed{seed}.json"
+        job = dataclasses.replace(_evaluation(variant, run, study), horizon=horizon)
+        frozen = TASKS / tasks_name(variant.environment, asked.protocol, seed)
         if frozen.exists():
             job = dataclasses.replace(job, task_set=frozen)
         else:
             data = _held_out(variant, study)
             job = dataclasses.replace(job, data=data, protocol=asked.protocol, seed=seed, tasks=asked.tasks)
-        cell = _cell(variant, variant.method, asked.protocol, seed, horizon)
-        done = _is_there(study.results, "evaluations", cell, "evaluation.json")
+        done = _record(study.results, variant.environment, variant.method, asked.protocol, seed, horizon).exists()
         yield Step(job, done, _evaluation_seconds(variant, asked, horizon, study.results), _strand(variant))
+
+
+def _evaluation(variant: Variant, run: Path, study: Study) -> Evaluate:
+    """What all evaluations of a variant have in common."""
+    method, out, workers = variant.method, study.results, study.workers
+    return Evaluate(str(run), history=variant.history, method=method, out=out, workers=workers, ray=study.ray)
+
+
+def _record(results: Path, environment: str, method: str, protocol: str, seed: int, horizon: int | None = None) -> Path:
+    """Where an evaluation leaves its record; the protocol's own horizon, for long 10, is not part of its name."""
+    is_own = horizon is None or PROTOCOLS[protocol].horizon_blocks == horizon
+    cell = cell_name(environment, method, protocol, seed, None if is_own else horizon)
+    return results / "evaluations" / cell / "evaluation.json"
 
 
 # --- the sweep -------------------------------------------------------------------------------------------------------
@@ -465,17 +452,13 @@ def _evaluations(variant: Variant, run: Path, asked: Asked, study: Study) -> Ite
 
 def _tuning(variant: Variant, run: Path, study: Study) -> Step:
     """How many tuning tasks a variant reaches: of the training set's held-out episodes, not of the evaluation's."""
-    job = Evaluate(
-        str(run),
+    job = dataclasses.replace(
+        _evaluation(variant, run, study),
         data=study.data / variant.environment,
         protocol="clean",
         tasks=sweep.TASKS,
         seed=sweep.SEED,
-        history=variant.history,
-        method=variant.method,
         out=study.results / sweep.FOLDER,
-        workers=study.workers,
-        ray=study.ray,
         pictures=0,
     )
     seconds = _evaluation_seconds(variant, Asked(), None, study.results)
@@ -483,8 +466,7 @@ def _tuning(variant: Variant, run: Path, study: Study) -> Step:
 
 
 def _tuned(variant: Variant, study: Study) -> Path:
-    cell = _cell(variant, variant.method, "clean", sweep.SEED, None)
-    return study.results / sweep.FOLDER / "evaluations" / cell / "evaluation.json"
+    return _record(study.results / sweep.FOLDER, variant.environment, variant.method, "clean", sweep.SEED)
 
 
 def _chosen(variant: Variant, study: Study) -> Variant | None:
@@ -493,7 +475,7 @@ def _chosen(variant: Variant, study: Study) -> Variant | None:
     files = {factor: _tuned(one, study) for factor, one in tried.items()}
     if not all(file.exists() for file in files.values()):
         return None
-    tuning = read_tasks(study.results / sweep.FOLDER / "tasks" / f"{variant.environment}-clean-seed{sweep.SEED}.json")
+    tuning = read_tasks(study.results / sweep.FOLDER / "tasks" / tasks_name(variant.environment, "clean", sweep.SEED))
     for folder in (TASKS, study.results / "tasks"):
         for evaluation in sorted(folder.glob(f"{variant.environment}-clean-seed*.json")):
             sweep.require_apart(tuning, read_tasks(evaluation))
@@ -507,19 +489,9 @@ def _held_out(variant: Variant, study: Study) -> Path:
     return shipped if shipped.exists() else study.data / variant.environment
 
 
-def _cell(variant: Variant, method: str, protocol: str, seed: int, horizon: int | None) -> str:
-    """Name of the evaluation's folder; the protocol's own horizon, for long 10, is not part of it."""
-    own = horizon is None or (protocol, horizon) == ("long", 10)
-    return f"{variant.environment}-{method}-{protocol}-seed{seed}" + ("" if own else f"-h{horizon}")
-
-
 def _diagnosis(variant: Variant, run: Path, study: Study) -> Step:
     job = Diagnose(run, _held_out(variant, study), study.results)
     return Step(job, (job.folder / job.RECORD).exists(), None, _strand(variant))
-
-
-def _is_there(folder: Path, *parts: str) -> bool:
-    return folder.joinpath(*parts).exists()
 
 
 # --- adopting --------------------------------------------------------------------------------------------------------
@@ -596,8 +568,8 @@ def _training_seconds(variant: Variant, results: Path) -> float | None:
 
 def _evaluation_seconds(variant: Variant, asked: Asked, horizon: int | None, results: Path) -> float | None:
     """What the recipe's own model took on such tasks, by the records."""
-    sibling = dataclasses.replace(variant, environment=SIMILAR.get(variant.environment, variant.environment))
-    path = results / "evaluations" / _cell(sibling, variant.model, asked.protocol, 1, horizon) / "evaluation.json"
+    environment = SIMILAR.get(variant.environment, variant.environment)
+    path = _record(results, environment, variant.model, asked.protocol, 1, horizon)
     return read_config(Evaluation, path).seconds if path.exists() else None
 
 

@@ -167,14 +167,13 @@ class Suite(Job):
 
 def _say_left_out(suite: Suite) -> None:
     """One line about the runs that not every planner of the suite can plan with."""
-    from saltwm.ground.progress import console
+    from saltwm.ground.progress import note
 
     models = {run: _read_info(run).run.model for run in suite.runs}
     left_out = [run for run, model in models.items() if not all(can_plan(model, planner) for planner in suite.planners)]
     if left_out:
         names = ", ".join(map(str, left_out))
-        line = f"left out: gauss-newton and map with {names}, for they need a state-affine model (salt)"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        note(f"left out: gauss-newton and map with {names}, for they need a state-affine model (salt)")
 
 
 def _require_own_names(methods: list[Evaluate]) -> None:

@@ -22,6 +22,7 @@ def variant_of(info: CheckpointInfo) -> ModelVariant:
     """The variant, as the checkpoint's config tells it."""
     run, model, objective = info.run, info.run.model, info.run.objective
     affine = model.affine if traits_of(model.model).has_matrix else None
+    changed = departures(run, info.world.environment)
     return ModelVariant(
         model=model.model,
         objective=objective.objective,
@@ -32,18 +33,17 @@ def variant_of(info: CheckpointInfo) -> ModelVariant:
         rollout_steps=objective.rollout_steps,
         starts=objective.starts,
         seed=run.train.seed,
-        departures=(*_departures(run, info.world.environment), *_history(info)),
+        departures=(*(f"{name} {value}" for name, value in changed.items()), *_history(info)),
         recipe_sha256=_recipe_sha256(info),
         regulariser=objective.regulariser,
         weights=_term_weights(objective, info.world.environment),
     )
 
 
-def _departures(run: RunConfig, environment: str) -> tuple[str, ...]:
+def departures(run: RunConfig, environment: str) -> dict[str, str]:
     """What a study would have changed: the named settings that are not those of the recipe."""
-    usual = _usual(run, environment)
-    here, there = (_settings(config) for config in (run, usual))
-    return tuple(f"{name} {value}" for name, value in here.items() if value != there.get(name))
+    here, there = (_settings(config) for config in (run, _usual(run, environment)))
+    return {name: value for name, value in here.items() if value != there.get(name)}
 
 
 def _usual(run: RunConfig, environment: str) -> RunConfig:

@@ -9,13 +9,11 @@
 batch need at least. A module is imported because a person named it; no file runs code.
 """
 
-import importlib
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from saltwm.ground.errors import UsageError
+from saltwm.ground.own_code import imported
 from saltwm.losses.table import Seen, Sizes
 
 if TYPE_CHECKING:
@@ -27,25 +25,9 @@ def is_own(name: str | None) -> bool:
     return name is not None and ":" in name
 
 
-def imported(place: str) -> Callable[..., Any]:
-    """The function or class at `module:name`, found from the working directory too."""
-    module, _, name = place.partition(":")
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"objective {place}: {error}; expected module:name, importable from {here}") from error
-    finally:
-        sys.path.remove(here)
-    if not callable(found):
-        raise UsageError(f"objective {place}: module {module} has no function or class {name!r}")
-    return found
-
-
 def built(place: str, sizes: Sizes) -> Callable[[Seen], "dict[str, Tensor]"]:
     """The function as it is, or the class made for these sizes."""
-    found = imported(place)
+    found = imported("objective", place)
     made: Callable[[Seen], dict[str, Tensor]] = found(sizes) if isinstance(found, type) else found
     return made
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from saltwm.ground.checks import one_of
 from saltwm.ground.config import ObjectiveConfig, RunConfig, WorldSpec
 from saltwm.ground.errors import UsageError
+from saltwm.ground.own_code import imported
 from saltwm.ground.rng import derive
 from saltwm.losses import own
 from saltwm.losses.table import Seen, Sizes, Term, row_of, weights_of
@@ -77,7 +78,7 @@ def require_fitting(config: RunConfig, world: WorldSpec) -> None:
             raise UsageError(f"`weights` {changed}={weight}: must be a number of at least 0")
     frames, windows = objective.window_blocks + 1, config.train.batch_size
     if own.is_own(objective.regulariser):
-        found = own.imported(str(objective.regulariser))
+        found = imported("objective", str(objective.regulariser))
         _require(name, "it", getattr(found, "frames", 1), frames, getattr(found, "windows", 1), windows)
         return
     weights = weights_of(objective, world.environment)

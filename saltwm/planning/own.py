@@ -6,13 +6,11 @@
 A module is imported because a person named it. A file that names one is refused: no file runs code.
 """
 
-import importlib
 import inspect
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from saltwm.ground import own_code
 from saltwm.ground.config import OwnPlannerConfig, PlannerConfig
 from saltwm.ground.errors import UsageError
 from saltwm.model.world_model import WorldModel
@@ -39,21 +37,10 @@ def require_named(planner: PlannerConfig | None) -> None:
 
 
 def imported(place: str) -> Callable[..., Plan]:
-    """The function at `module:function`, found from the working directory too."""
-    module, _, name = place.partition(":")
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        function = getattr(importlib.import_module(module), name, None)
-    except ImportError as error:
-        raise UsageError(f"planner {place}: {error}; expected module:function, importable from {here}") from error
-    finally:
-        sys.path.remove(here)
-    if not callable(function):
-        raise UsageError(f"planner {place}: module {module} has no function {name!r}")
+    """The function at `module:function`; UsageError unless it takes what a planner gets."""
+    function = own_code.imported("planner", place)
     _arguments(function, place)
-    found: Callable[..., Plan] = function
-    return found
+    return function
 
 
 def source(place: str) -> str:

@@ -10,11 +10,12 @@ the finding says so.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from saltwm.disk.records import Cell, Comparison, Diagnosis
+from saltwm.evaluation.anatomy import anatomy
 from saltwm.evaluation.paired import flip_test, holm
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import paper_figures, tables
@@ -307,8 +308,8 @@ def salt_against_lewm(findings: Findings) -> list[Comparison]:
     LeWM with three frames where it was evaluated so (App. B.5), otherwise with one.
     """
     found = [c for c in findings.comparisons if c.method_a == "salt" and c.method_b in PAPERS_LEWM]
-    best = {comparison_order(c): c for c in sorted(found, key=lambda c: -PAPERS_LEWM.index(c.method_b))}
-    return sorted(best.values(), key=comparison_order)
+    best = {tables.contest_order(c): c for c in sorted(found, key=lambda c: -PAPERS_LEWM.index(c.method_b))}
+    return sorted(best.values(), key=tables.contest_order)
 
 
 def frames_of(c: Comparison) -> str:
@@ -316,17 +317,12 @@ def frames_of(c: Comparison) -> str:
     return "LeWM with three frames" if c.method_b == PAPERS_LEWM[0] else "LeWM with one frame"
 
 
-def comparison_order(c: Comparison) -> tuple[object, ...]:
-    """By environment, protocol (the paper's first) and horizon."""
-    return tables.environment_order(c.environment), tables.protocol_order(c.protocol), c.horizon_blocks
-
-
 def _mismatch(findings: Findings) -> Iterable[Finding]:
     cells = {cell.name: cell for cell in findings.cells}
     tests = []
     for c in salt_against_lewm(findings):
         if c.protocol != "long":
-            salt, lewm = (_mismatched(findings, cells, names) for names in (c.cells_a, c.cells_b))
+            salt, lewm = (_mismatched([cells[name] for name in names]) for names in (c.cells_a, c.cells_b))
             tests.append((c, salt.total(), lewm.total(), flip_test(lewm[task] - salt[task] for task in salt | lewm)))
     for (c, salt_count, lewm_count, p), corrected in zip(tests, holm([p for *_, p in tests]), strict=True):
         n = sum(len(cells[name].episodes) for name in c.cells_a)
@@ -336,11 +332,11 @@ def _mismatch(findings: Findings) -> Iterable[Finding]:
         yield Finding(c.environment, tables.protocol_name(c), text, "not shown" if corrected >= ALPHA else verdict)
 
 
-def _mismatched(findings: Findings, cells: Mapping[str, Cell], names: Sequence[str]) -> Counter[tuple[str, int]]:
+def _mismatched(cells: Sequence[Cell]) -> Counter[tuple[str, int]]:
     """How many episodes of each task ended in a mismatch failure."""
     return Counter(
-        (cells[name].evaluation.tasks_sha256, failure.task)
-        for name in names
-        for failure in findings.anatomies[name].failures
+        (cell.evaluation.tasks_sha256, failure.task)
+        for cell in cells
+        for failure in anatomy(cell.episodes).failures
         if failure.kind == "mismatch"
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from saltwm.report.findings import Findings
 
@@ -36,22 +37,12 @@ def _varied(*starts: str) -> Callable[[Findings], bool]:
     return there
 
 
-def _diagnosed(findings: Findings) -> bool:
-    return any(run.diagnosis for run in findings.runs)
+def _recorded(part: Literal["diagnosis", "probes", "decoded"]) -> Callable[[Findings], bool]:
+    """Whether there is such a record of a run."""
+    return lambda findings: any(getattr(run, part) for run in findings.runs)
 
 
-def _probed(findings: Findings) -> bool:
-    return any(run.probes for run in findings.runs)
-
-
-def _decoded(findings: Findings) -> bool:
-    return any(run.decoded for run in findings.runs)
-
-
-def _timed(findings: Findings) -> bool:
-    return (findings.results / "efficiency.json").exists()
-
-
+_diagnosed = _recorded("diagnosis")
 _PAPER_SUITE = "saltwm suite RUNS --data DATA --protocols paper --seeds 1 2 3 --out RESULTS"
 _DIAGNOSE = "saltwm diagnose RUN --data DATA --out RESULTS"
 
@@ -63,7 +54,8 @@ ELEMENTS = (
         _varied("objective pldm", "objective sub-jepa", "objective sd-jepa", "objective smwm", "objective delta-jepa"),
     ),
     _Element(
-        "Table 2", "parameters, forward, training and planning time", "Studies", "saltwm study efficiency", _timed,
+        "Table 2", "parameters, forward, training and planning time", "Studies", "saltwm study efficiency",
+        lambda findings: findings.efficiency is not None,
     ),
     _Element(
         "Table 3", "transition and objective, 2 x 2", "Studies", "saltwm study objective",
@@ -83,7 +75,7 @@ ELEMENTS = (
     ),
     _Element("Table 7", "long horizons", "Success, protocol `long`", "saltwm study horizon", _evaluated("long")),
     _Element("Table 8", "without action-dependent modulation", "Studies", "saltwm study modulation", _varied("R 0")),
-    _Element("Figure 1a", "the Jacobian over states", "Errors and their propagation", _DIAGNOSE, _probed),
+    _Element("Figure 1a", "the Jacobian over states", "Errors and their propagation", _DIAGNOSE, _recorded("probes")),
     _Element("Figure 1b", "rho against H", "the page, Error propagation", _DIAGNOSE, _diagnosed),
     _Element("Figure 2a", "one-step error and success", "Errors and their propagation", _DIAGNOSE, _diagnosed),
     _Element("Figure 2b", "rollout error", "the page, Error propagation", _DIAGNOSE, _diagnosed),
@@ -95,7 +87,7 @@ ELEMENTS = (
     _Element("Figure 4", "success against H", "Success, protocol `long`", "saltwm study horizon", _evaluated("long")),
     _Element(
         "Figure 5", "decoded open-loop rollouts", "the page, Decoded open-loop predictions",
-        "saltwm decode RUN --data DATA --out RESULTS", _decoded,
+        "saltwm decode RUN --data DATA --out RESULTS", _recorded("decoded"),
     ),
     _Element("Figure 6", "errors in four environments", "the page, All environments", _DIAGNOSE, _diagnosed),
     _Element("Figure 7", "weight of SIGReg", "Studies", "saltwm study lambda", _varied("lambda")),

@@ -122,6 +122,13 @@ def tested(
     return [(e, words, d, p) for (e, words, d), p in zip(there, corrected, strict=True)]
 
 
+def judged(evidence: Evidence, pairs: Iterable[tuple[str, str, str, int, str]]) -> list[Finding]:
+    """Whether a is better than b, for each pair that is there, by Holm's p."""
+    return [
+        Finding(e, words, difference_text(d, p), decided(d.difference, p)) for e, words, d, p in tested(evidence, pairs)
+    ]
+
+
 def decided(difference: float, p: float) -> Verdict:
     """A difference above zero holds, below it does not hold, and neither is shown at p >= 0.05."""
     if p >= ALPHA:

@@ -1,5 +1,6 @@
 """Everything under results/ as one record; what is unfinished is named, what is damaged is refused."""
 
+import functools
 import io
 import json
 import re
@@ -29,10 +30,10 @@ from saltwm.disk.records import (
     read_task_sets,
 )
 from saltwm.evaluation import sweep
-from saltwm.evaluation.anatomy import anatomies
+from saltwm.evaluation.anatomy import anatomy
 from saltwm.evaluation.contests import comparisons, method_of
 from saltwm.ground.errors import DamagedError, UsageError
-from saltwm.report.tables import run_name
+from saltwm.report.tables import PooledRow, pooled_rows, run_name
 
 T = TypeVar("T")
 
@@ -96,8 +97,6 @@ class Findings:
 
     results: Path
     cells: tuple[Cell, ...]
-    anatomies: dict[str, Anatomy]
-    """By cell."""
     pictures: tuple[Picture, ...]
     comparisons: tuple[Comparison, ...]
     task_sets: dict[str, TaskSet]
@@ -115,6 +114,18 @@ class Findings:
     """Evaluations that chose a weight, on tasks of their own; in no table of results."""
     again: Callable[[Sequence[Path]], str] | None = None
     """Spells the command that repeats the jobs of these folders; without it no commands are shown."""
+
+    @functools.cached_property
+    def pooled(self) -> list[PooledRow]:
+        """A row per environment, protocol, horizon and method, in the order of every table."""
+        return pooled_rows(self.cells, self.planned)
+
+    def anatomy_of(self, cells: Sequence[Cell]) -> Anatomy:
+        """The failures of some evaluations together, and successes by what their tasks ask for, where all say that."""
+        sets = [self.task_sets.get(cell.evaluation.tasks_sha256) for cell in cells]
+        kinds = [task.kind for tasks in sets if tasks for task in tasks.tasks]
+        episodes = [episode for cell in cells for episode in cell.episodes]
+        return anatomy(episodes, kinds if all(sets) and all(kinds) else ())
 
     def commands(self, cells: Iterable[Cell]) -> list[str]:
         """The commands that evaluate these cells once more, one for each environment."""
@@ -166,7 +177,6 @@ def read_findings(results: Path, again: Callable[[Sequence[Path]], str] | None =
     return Findings(
         results=results,
         cells=cells,
-        anatomies=anatomies(cells, task_sets),
         pictures=tuple(
             picture
             for cell in cells

@@ -74,27 +74,26 @@ def _by_model(cells: Sequence[Evaluated]) -> dict[tuple[object, ...], dict[str, 
 
 
 def _order(e: Evaluation) -> tuple[object, ...]:
-    contest = tables.environment_order(e.environment), tables.protocol_order(e.protocol), e.horizon_blocks
-    return *contest, tables.method_order(family(e)), e.checkpoint or "", e.look_every or 0
+    return tables.contest_order(e), tables.method_order(family(e)), e.checkpoint or "", e.look_every or 0
 
 
 def _who(e: Evaluation) -> list[Cell | str]:
     frames = "" if e.history_frames == 1 else f", {e.history_frames} frames"
     return [
         tables.environment_name(e.environment),
-        f"{e.protocol}, H={e.horizon_blocks}",
+        tables.protocol_name(e),
         Cell(f"{tables.run_name(e)}{frames}", mark=family(e)),
         tables.PLANNER_NAMES[str(e.planner["kind"])],
         tables.looks(e.look_every),
     ]
 
 
-def _share(cells: Sequence[Evaluated]) -> Cell | str:
+def _share(cells: Sequence[Evaluated]) -> str:
     reached = outcomes(cells)
     if not reached:
         return NONE
     rate = wilson(sum(reached), len(reached))
-    return Cell(f"{100 * rate.successes / rate.n:.1f} ({rate.successes}/{rate.n})")
+    return f"{rate.percent:.1f} ({tables.reached(rate)})"
 
 
 def _test(test: Comparison | None, corrected: dict[int, float]) -> list[str]:

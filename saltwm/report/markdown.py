@@ -61,8 +61,8 @@ class Made:
         drawn = [(study.name, study.drawing) for study in studies.study_reports(findings) if study.drawing]
         texts |= {self.out.parent / studies.figure_file(name): drawing.light for name, drawing in drawn}
         if self.readme is not None:
-            papers = any(map(sections.is_papers, findings.cells))
-            table, markers = (readme_table(findings), (BEGIN, END)) if papers else (_search_table(findings), SEARCH)
+            has_papers = _has_papers(findings)
+            table, markers = (readme_table(findings), (BEGIN, END)) if has_papers else (_search_table(findings), SEARCH)
             texts[self.readme] = with_table(durable.read_text(self.readme), table, self.readme, markers)
         return texts
 
@@ -114,7 +114,8 @@ def document(findings: Findings, command: str) -> str:
         *markdown(sections.probes(findings)),
         *markdown(sections.anatomy(findings)),
         *markdown(sections.kinds(findings)),
-        *(_paper(findings) if any(map(sections.is_papers, findings.cells)) else []),
+        # A folder of other planners only has nothing to say about the paper.
+        *([*_studies(findings), *markdown(sections.elements(findings))] if _has_papers(findings) else []),
         *markdown(sections.training(findings)),
         *markdown(sections.evaluating(findings)),
         *markdown(sections.stages(findings)),
@@ -135,9 +136,9 @@ def _in_words(claim: Claim) -> str:
     return one_per_line(f"**{claim.sentence}.** The paper, {claim.place}. Rule: {claim.rule}.")
 
 
-def _paper(findings: Findings) -> list[str]:
-    """What the paper has and how far it is here; a folder of other planners only has nothing to say about it."""
-    return [*_studies(findings), *markdown(sections.elements(findings))]
+def _has_papers(findings: Findings) -> bool:
+    """Whether the paper's comparison is among the records."""
+    return any(map(sections.is_papers, findings.cells))
 
 
 def _studies(findings: Findings) -> list[str]:
@@ -156,7 +157,7 @@ def _studies(findings: Findings) -> list[str]:
 
 def readme_table(findings: Findings) -> str:
     """Success by environment and protocol, the methods of the paper side by side with the paper's figures."""
-    rows = [row for row in sections.pooled(findings) if row.protocol in ("paper", "clean")]
+    rows = [row for row in findings.pooled if row.protocol in ("paper", "clean")]
     methods = ("salt", "lewm", "random")
     names = [tables.METHOD_NAMES[method] for method in methods]
     lines = []

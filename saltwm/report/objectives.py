@@ -16,7 +16,7 @@ from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import Finding
 from saltwm.report.elements import command_of
-from saltwm.report.evidence import Arm, Evidence, decided, difference_text, tested
+from saltwm.report.evidence import Arm, Evidence, difference_text, judged, tested
 from saltwm.report.table import Cell
 
 OTHER_OBJECTIVES = {
@@ -73,18 +73,9 @@ def needs_weights(environment: str, arm: Arm) -> tuple[Cell | str, ...] | None:
     """The row of DINO-WM before anybody had weights for it."""
     if arm != DINO:
         return None
-    nothing = ("-",) * (len(COLUMNS) - 1)
-    name = tables.environment_name(environment)
-    return (
-        name,
-        arm.label,
-        Cell("needs weights", title=how_to_fill()),
-        "-",
-        "-",
-        "-",
-        *nothing,
-        _published(environment, arm),
-    )
+    nothing = ("-",) * (3 + len(COLUMNS) - 1)
+    needed = Cell("needs weights", title=how_to_fill())
+    return tables.environment_name(environment), arm.label, needed, *nothing, _published(environment, arm)
 
 
 def how_to_fill() -> str:
@@ -201,19 +192,17 @@ def _weights(variant: ModelVariant | None) -> dict[str, float]:
 
 def against_both(evidence: Evidence) -> list[Finding]:
     """SALT against every other method, and each of those against LeWM; one Holm family."""
-    return [
-        Finding(e, words, difference_text(d, p), decided(d.difference, p)) for e, words, d, p in _main_tests(evidence)
-    ]
+    return judged(evidence, _main_pairs(evidence))
 
 
-def _main_tests(evidence: Evidence) -> list[tuple[str, str, PairedDifference, float]]:
+def _main_pairs(evidence: Evidence) -> list[tuple[str, str, str, int, str]]:
     pairs = []
     for environment in evidence.study.environments:
         on_lewm = [arm for arm in arms(environment) if arm.family == "lewm" and arm != LEWM]
         for arm in (*on_lewm, *chosen_arms(evidence, environment)):
             pairs.append((environment, SALT.method, arm.method, 5, f"SALT less {arm.label}"))
             pairs.append((environment, arm.method, LEWM.method, 5, f"{arm.label} less LeWM"))
-    return tested(evidence, pairs)
+    return pairs
 
 
 # --- three sentences -------------------------------------------------------------------------------------------------
@@ -221,7 +210,7 @@ def _main_tests(evidence: Evidence) -> list[tuple[str, str, PairedDifference, fl
 
 def sentences(evidence: Evidence) -> tuple[str, ...]:
     """What the table says, where the published order does not hold, and what this size cannot say."""
-    tests = _main_tests(evidence)
+    tests = tested(evidence, _main_pairs(evidence))
     if not tests:
         return ()
     return _what_it_says(evidence, tests), _published_order(evidence), _what_it_cannot_say(tests)

@@ -1,16 +1,18 @@
 """What a reader wants first: each environment in words, and all of them side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from saltwm.disk.records import Anatomy, Comparison, Diagnosis
-from saltwm.evaluation.statistics import wilson
-from saltwm.report import figures, sections, tables
+from saltwm.report import figures, tables
 from saltwm.report.claims import frames_of, salt_against_lewm
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, picture_caption
 from saltwm.report.tables import PooledRow
+
+T = TypeVar("T")
 
 _SMALL = (3.1, 2.5)  # inches: a quarter of the page's width
 _SHORT = (3.1, 1.75)
@@ -96,18 +98,20 @@ def _where(comparisons: Sequence[Comparison]) -> str:
 
 def in_words(findings: Findings, environment: str) -> list[str]:
     """Does it plan well there, and if not, which tasks fail and what is known about why: each sentence from records."""
-    rows = [row for row in sections.pooled(findings) if row.environment == environment and row.rate is not None]
+    rows = [row for row in findings.pooled if row.environment == environment and row.rate is not None]
     for protocol in _PREFERRED:
-        salt = next((row for row in rows if (row.protocol, row.method) == (protocol, "salt")), None)
+        salt = _first(rows, protocol, "salt")
         if salt is not None:
-            others = [
-                row for row in rows if row.protocol == protocol and row.method in ("lewm-history3", "lewm", "random")
-            ]
-            others = [row for row in others if row.horizon_blocks == salt.horizon_blocks]
-            reached = [_how_well(salt, others), *_searched_better(salt, rows)]
+            same = [row for row in rows if tables.contest_order(row) == tables.contest_order(salt)]
+            others = [row for row in same if row.method in ("lewm-history3", "lewm", "random")]
+            reached = [_how_well(salt, others), *_searched_better(salt, same)]
             return [*reached, *_paired(findings, salt), *_hardest(findings, salt), *_why(findings, salt)]
     best = max(rows, key=_share, default=None)
     return ["SALT was not evaluated here."] + ([] if best is None else [_how_well(best, [])])
+
+
+def _first(rows: Sequence[PooledRow], protocol: str, method: str) -> PooledRow | None:
+    return next((row for row in rows if (row.protocol, row.method) == (protocol, method)), None)
 
 
 def _share(row: PooledRow) -> float:
@@ -130,8 +134,7 @@ def _how_well(row: PooledRow, others: Sequence[PooledRow]) -> str:
 
 def _searched_better(salt: PooledRow, rows: Sequence[PooledRow]) -> list[str]:
     """The best of the other searches with the same model, if it reaches more."""
-    same = [r for r in rows if (r.protocol, r.horizon_blocks) == (salt.protocol, salt.horizon_blocks)]
-    others = [row for row in same if row.label.startswith(f"{salt.label} with ")]
+    others = [row for row in rows if row.label.startswith(f"{salt.label} with ")]
     best = max(others, key=_share, default=salt)
     if _share(best) <= _share(salt) or best.rate is None:
         return []
@@ -143,7 +146,7 @@ def _searched_better(salt: PooledRow, rows: Sequence[PooledRow]) -> list[str]:
 
 def _paired(findings: Findings, salt: PooledRow) -> list[str]:
     for c in salt_against_lewm(findings):
-        if set(c.cells_a) <= set(salt.cells):
+        if set(c.cells_a) <= {cell.name for cell in salt.cells}:
             words = {"better": "better than", "worse": "worse than"}.get(c.verdict)
             other = frames_of(c) if c.method_b != "lewm" else "LeWM"
             shown = f"It is {words} {other}" if words else f"No difference to {other} is shown"
@@ -152,17 +155,17 @@ def _paired(findings: Findings, salt: PooledRow) -> list[str]:
 
 
 def _hardest(findings: Findings, row: PooledRow) -> list[str]:
-    kinds = [k for _, found in tables.task_rows([row], findings.anatomies) for k in found if k.reached.n >= 5]
+    kinds = [kind for kind in findings.anatomy_of(row.cells).tasks if kind.reached.n >= 5]
     if len(kinds) < 2:
         return []
-    worst = min(kinds, key=lambda kind: kind.reached.successes / kind.reached.n)
+    worst = min(kinds, key=lambda kind: kind.reached.percent)
     return [
         f"Missed most often: tasks of the kind {worst.kind} ({worst.reached.successes} of {worst.reached.n} reached)."
     ]
 
 
 def _why(findings: Findings, row: PooledRow) -> list[str]:
-    failures = pooled_anatomy([findings.anatomies[name] for name in row.cells])
+    failures = findings.anatomy_of(row.cells)
     sentences = []
     if failures.mismatch.successes:
         sentences.append(
@@ -226,14 +229,10 @@ def _rollout(findings: Findings, environments: Sequence[str]) -> _Band:
     diagnoses = _diagnoses(findings, environments)
     values = [value for runs in diagnoses.values() for _, d in runs for value in d.rollout_error]
     limits = (0.0, 1.05 * max(values, default=1.0))
-    columns = []
-    for name, runs in diagnoses.items():
-        title = tables.environment_name(name)
-        drawing = figures.by_step(title, "rollout_error", runs, limits=limits, size=_SMALL) if runs else None
-        columns.append(_Column(title, drawing))
-    return _Band(
+    return _band(
         "Rollout error |δₖ|",
-        tuple(columns),
+        diagnoses,
+        lambda title, runs: figures.by_step(title, "rollout_error", runs, limits=limits, size=_SMALL),
         "Mean error of the k-th recursive prediction, relative to the spread of the latents; one scale for all.",
     )
 
@@ -243,19 +242,16 @@ def _propagation(findings: Findings, environments: Sequence[str]) -> _Band:
     values = [v for runs in diagnoses.values() for _, d in runs for v in (*d.propagation_low, *d.propagation_high)]
     log = min(values, default=0.0) > 0
     limits = (min(values) / 1.2, max(values) * 1.2) if log else (0.0, 1.05 * max(values, default=1.0))
-    columns = []
-    for name, runs in diagnoses.items():
-        title = tables.environment_name(name)
-        band = ("propagation_low", "propagation_high")
-        drawing = (
-            figures.by_step(title, "propagation_norm", runs, log=log, band=band, limits=limits, size=_SMALL)
-            if runs
-            else None
-        )
-        columns.append(_Column(title, drawing))
-    return _Band(
+    options: dict[str, Any] = {
+        "log": log,
+        "band": ("propagation_low", "propagation_high"),
+        "limits": limits,
+        "size": _SMALL,
+    }
+    return _band(
         "Propagation |Φ(0→k)|",
-        tuple(columns),
+        diagnoses,
+        lambda title, runs: figures.by_step(title, "propagation_norm", runs, **options),
         "Geometric mean of the spectral norm, band: smallest to largest over the batches; "
         f"one {'logarithmic ' if log else ''}scale for all.",
     )
@@ -264,52 +260,32 @@ def _propagation(findings: Findings, environments: Sequence[str]) -> _Band:
 def _failures(findings: Findings, environments: Sequence[str]) -> _Band:
     found = {name: _anatomies(findings, name) for name in environments}
     shares = [
-        100 * (one.mismatch.successes + one.unflagged.successes + one.unclassified.successes) / one.mismatch.n
-        for _, shown in found.values()
-        for _, one in shown
+        one.mismatch.percent + one.unflagged.percent + one.unclassified.percent
+        for pair in found.values()
+        for _, one in (pair[1] if pair else ())
     ]
     limit = max(10.0, 1.05 * max(shares, default=0.0))
-    columns = []
-    for name, (protocol, shown) in found.items():
-        title = tables.environment_name(name)
-        drawing = figures.failure_bars(f"{title}, {protocol}", shown, limit=limit, size=_SHORT) if shown else None
-        columns.append(_Column(title, drawing))
-    return _Band(
+    return _band(
         "Failures by kind",
-        tuple(columns),
+        found,
+        lambda title, pair: figures.failure_bars(f"{title}, {pair[0]}", pair[1], limit=limit, size=_SHORT),
         "Failed episodes as shares of all. Mismatch: the second plan's first elite cost is more than five times what "
         "the first plan promised. Unflagged: it is not. Unclassified: no second plan was made.",
     )
 
 
-def _anatomies(findings: Findings, environment: str) -> tuple[str, list[tuple[Series, Anatomy]]]:
-    """The first protocol with anatomies of SALT or LeWM here, and those, seeds pooled."""
-    rows = tables.pooled_rows(findings.cells, findings.planned)
+def _band(title: str, found: Mapping[str, T | None], draw: Callable[[str, T], Drawing], caption: str) -> _Band:
+    """A drawing for each environment of which something was found."""
+    names = {environment: tables.environment_name(environment) for environment in found}
+    columns = (_Column(names[where], draw(names[where], what) if what else None) for where, what in found.items())
+    return _Band(title, tuple(columns), caption)
+
+
+def _anatomies(findings: Findings, environment: str) -> tuple[str, list[tuple[Series, Anatomy]]] | None:
+    """The first protocol with anatomies of SALT or LeWM here, and those, seeds pooled; none if there is none."""
+    whole = [row for row in findings.pooled if row.rate is not None and row.environment == environment]
     for protocol in _PREFERRED:
-        shown = []
-        for method in _METHODS:
-            for row in rows:
-                whole = row.rate is not None and all(name in findings.anatomies for name in row.cells)
-                if (row.environment, row.protocol, row.method) == (environment, protocol, method) and whole:
-                    anatomies = [findings.anatomies[name] for name in row.cells]
-                    shown.append((Series(row.label, method), pooled_anatomy(anatomies)))
-                    break
-        if shown:
-            return protocol, shown
-    return "", []
-
-
-def pooled_anatomy(anatomies: Sequence[Anatomy]) -> Anatomy:
-    """The failures of several evaluations together."""
-    n = sum(one.mismatch.n for one in anatomies)
-    mismatch, unflagged, unclassified = (
-        wilson(sum(getattr(one, kind).successes for one in anatomies), n)
-        for kind in ("mismatch", "unflagged", "unclassified")
-    )
-    return Anatomy(
-        mismatch,
-        unflagged,
-        unclassified,
-        tuple(f for one in anatomies for f in one.failures),
-        tables.pooled_kinds(anatomies),
-    )
+        rows = [_first(whole, protocol, method) for method in _METHODS]
+        if any(rows):
+            return protocol, [(Series(row.label, row.method), findings.anatomy_of(row.cells)) for row in rows if row]
+    return None

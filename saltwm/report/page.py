@@ -17,7 +17,7 @@ from saltwm.report.claims import claims
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, Run, picture_caption, read_findings, short_planner
 from saltwm.report.imitation import imitation
-from saltwm.report.overview import bands, in_words, pooled_anatomy, verdicts
+from saltwm.report.overview import bands, in_words, verdicts
 from saltwm.report.studies import study_reports
 from saltwm.report.table import Table
 from saltwm.report.tables import SuccessRow
@@ -395,12 +395,9 @@ def decoded_caption(record: Decoding) -> str:
 
 def _anatomy(findings: Findings, environment: str) -> Iterable[Figure]:
     """One figure pair per protocol and horizon, the seeds of a method together; a random policy has no costs."""
-    rows = [row for row in sections.pooled(findings) if row.environment == environment and row.method != "random"]
+    rows = [row for row in findings.pooled if row.environment == environment and row.method != "random"]
     for title, contest in _grouped(rows, tables.protocol_name).items():
-        shown = [
-            (Series(row.label, row.method), pooled_anatomy([findings.anatomies[name] for name in row.cells]))
-            for row in contest
-        ]
+        shown = [(Series(row.label, row.method), findings.anatomy_of(row.cells)) for row in contest]
         if not any(one.failures for _, one in shown):
             continue
         size = (4.2, 1.75 + 0.36 * len(shown))

@@ -11,7 +11,7 @@ from saltwm.disk.records import Comparison, Diagnosis, Evaluation, Failure
 from saltwm.evaluation.contests import compare_shared, family, has_usual_planner, training_seed
 from saltwm.evaluation.paired import holm
 from saltwm.report import paper_figures, tables
-from saltwm.report.claims import BY_TASK, Claim, comparison_order
+from saltwm.report.claims import BY_TASK, Claim
 from saltwm.report.elements import ELEMENTS
 from saltwm.report.findings import Findings, Run
 from saltwm.report.paper_figures import FOUR
@@ -49,35 +49,16 @@ def _is_variant(evaluation: Evaluation) -> bool:
     return evaluation.variant is not None and bool(evaluation.variant.departures)
 
 
-def pooled(findings: Findings) -> list[PooledRow]:
-    """All rows in the order of every table."""
-    return sorted(tables.pooled_rows(findings.cells, findings.planned), key=_row_order)
-
-
-def _row_order(row: PooledRow) -> tuple[object, ...]:
-    """By environment, protocol, horizon and method."""
-    contest = tables.environment_order(row.environment), tables.protocol_order(row.protocol), row.horizon_blocks
-    return *contest, tables.method_order(row.method), row.label
-
-
-def _first(findings: Findings, row: PooledRow) -> Evaluation:
-    return next(cell.evaluation for cell in findings.cells if cell.name == row.cells[0])
-
-
-def _cells(findings: Findings, row: PooledRow) -> list[Evaluated]:
-    return [cell for cell in findings.cells if cell.name in row.cells]
-
-
 # --- success -----------------------------------------------------------------------------------------------------
 
 
 def main_table(findings: Findings) -> Table | None:
     """Table 1: the four environments under `paper`, the mean over them, and the methods that the paper quotes."""
-    rows = [row for row in pooled(findings) if (row.protocol, row.horizon_blocks) == ("paper", 5)]
+    rows = [row for row in findings.pooled if (row.protocol, row.horizon_blocks) == ("paper", 5)]
     lines: list[list[Cell | str]] = []
-    for label in dict.fromkeys(row.label for row in rows if _is_plain(_first(findings, row))):
+    for label in dict.fromkeys(row.label for row in rows if _is_plain(row.evaluation)):
         mine = {row.environment: row for row in rows if row.label == label}
-        rates = [_percent(mine[name]) if name in mine else None for name in FOUR]
+        rates = [mine[name].percent if name in mine else None for name in FOUR]
         method = next(iter(mine.values())).method
         known = [rate for rate in rates if rate is not None]
         mean = f"{sum(known) / len(FOUR):.1f}" if len(known) == len(FOUR) else NONE
@@ -100,13 +81,9 @@ def main_table(findings: Findings) -> Table | None:
     )
 
 
-def _percent(row: PooledRow) -> float | None:
-    return None if row.rate is None else 100 * row.rate.successes / row.rate.n
-
-
 def success(findings: Findings, protocol: str) -> Table | None:
     """The paper's comparison under one protocol."""
-    rows = [row for row in pooled(findings) if row.protocol == protocol and _is_plain(_first(findings, row))]
+    rows = [row for row in findings.pooled if row.protocol == protocol and _is_plain(row.evaluation)]
     return table(
         f"Success, protocol `{protocol}`",
         ["environment", "H", "method", "percent", "reached", "interval", "over seeds", "training seeds",
@@ -116,7 +93,7 @@ def success(findings: Findings, protocol: str) -> Table | None:
         "deviation of the evaluation seeds' rates, as the paper prints it, `training seeds` that of the training "
         "seeds' rates. Median steps are over successful episodes.",
         ("method",),
-        findings.commands(cell for row in rows for cell in _cells(findings, row)),
+        findings.commands(cell for row in rows for cell in row.cells),
     )  # fmt: skip
 
 
@@ -126,7 +103,7 @@ def _success_row(row: PooledRow) -> list[Cell | str]:
         str(row.horizon_blocks),
         Cell(row.label, mark=row.method),
         *rate_columns(row),
-        NONE if row.mean is None else f"{row.mean:.1f} ± {row.std:.1f}",
+        over_evaluation_seeds(row),
         _training_spread(row),
         NONE if row.median_steps_to_success is None else f"{row.median_steps_to_success:g}",
         str(paper_figures.success(row.environment, row.protocol, row.horizon_blocks, row.method) or NONE),
@@ -138,12 +115,14 @@ def rate_columns(row: PooledRow) -> list[Cell | str]:
     rate = row.rate
     if rate is None:
         return [f"seed {', '.join(map(str, row.missing))} missing", NONE, NONE]
-    percent, low, high = 100 * rate.successes / rate.n, 100 * rate.low, 100 * rate.high
-    return [
-        Cell(f"{percent:.1f}", strong=True, mark=row.method, interval=(low, percent, high)),
-        f"{rate.successes}/{rate.n}",
-        f"{low:.1f} to {high:.1f}",
-    ]
+    drawn = (100 * rate.low, rate.percent, 100 * rate.high)
+    percent = Cell(f"{rate.percent:.1f}", strong=True, mark=row.method, interval=drawn)
+    return [percent, tables.reached(rate), tables.interval(rate)]
+
+
+def over_evaluation_seeds(row: PooledRow) -> str:
+    """Mean and deviation of their rates, as the paper prints it."""
+    return NONE if row.mean is None else f"{row.mean:.1f} ± {row.std:.1f}"
 
 
 def _training_spread(row: PooledRow) -> str:
@@ -154,7 +133,7 @@ def _training_spread(row: PooledRow) -> str:
 
 def variants(findings: Findings) -> Table | None:
     """Models that depart from their recipe: ablations and sweeps, never called by the model's name alone."""
-    rows = [row for row in pooled(findings) if _is_variant(_first(findings, row))]
+    rows = [row for row in findings.pooled if _is_variant(row.evaluation)]
     return table(
         "Variants",
         ["environment", "under", "method", "percent", "reached", "interval", "training seeds"],
@@ -165,63 +144,53 @@ def variants(findings: Findings) -> Table | None:
         ),
         "Models that depart from the recipe of their environment, as `Studies` judges them.",
         ("under", "method"),
-        findings.commands(cell for row in rows for cell in _cells(findings, row)),
+        findings.commands(cell for row in rows for cell in row.cells),
     )  # fmt: skip
 
 
 def search(findings: Findings) -> Table | None:
     """What finds the plan: priors, planners and closed loops, each against plain blind CEM with the same model."""
-    rows = [row for row in pooled(findings) if not _is_variant(_first(findings, row))]
-    contests = {
-        (row.environment, row.protocol, row.horizon_blocks, family(_first(findings, row)))
-        for row in rows
-        if not _is_plain(_first(findings, row))
-    }
-    shown = [
-        row
-        for row in rows
-        if (row.environment, row.protocol, row.horizon_blocks, family(_first(findings, row))) in contests
-    ]
-    tests = {row.cells: _against_plain(findings, row, shown) for row in shown}
-    corrected = dict(
-        zip(
-            (cells for cells, test in tests.items() if test),
-            holm([test.p for test in tests.values() if test]),
-            strict=True,
-        )
-    )
+    rows = [row for row in findings.pooled if not _is_variant(row.evaluation)]
+    contests = {_contest(row) for row in rows if not _is_plain(row.evaluation)}
+    shown = [row for row in rows if _contest(row) in contests]
+    tests = [_against_plain(row, shown) for row in shown]
+    corrected = iter(holm([test.p for test in tests if test]))
     return table(
         "Search",
         ["environment", "under", "method", "looks", "percent", "reached", "interval", "seconds a task",
          "against blind CEM", "p", "Holm"],
-        (_search_row(findings, row, tests[row.cells], corrected.get(row.cells)) for row in shown),
+        [
+            _search_row(row, test, next(corrected) if test else None)
+            for row, test in zip(shown, tests, strict=True)
+        ],
         "Not the paper's comparison: other planners, action priors and closed loops, each against plain blind CEM with "
         f"the same model on the same tasks (exact McNemar test, tasks paired inside training seeds, {BY_TASK}). "
         "Amortised imitation is the action prior alone: it plans nothing and repeats what the data's policy would do. "
-        f"{len(corrected)} tests; Holm's p is for all of them together.",
+        f"{sum(test is not None for test in tests)} tests; Holm's p is for all of them together.",
         ("under", "method", "looks"),
-        findings.commands(cell for row in shown for cell in _cells(findings, row)),
+        findings.commands(cell for row in shown for cell in row.cells),
     )  # fmt: skip
 
 
-def _against_plain(findings: Findings, row: PooledRow, rows: Sequence[PooledRow]) -> Comparison | None:
+def _contest(row: PooledRow) -> tuple[object, ...]:
+    """Where a row stands, and the model that plans."""
+    return tables.contest_order(row), family(row.evaluation)
+
+
+def _against_plain(row: PooledRow, rows: Sequence[PooledRow]) -> Comparison | None:
     """The row against plain CEM with the same model; none for that row itself, or where it was not run."""
-    mine = _first(findings, row)
     for other in rows:
-        theirs = _first(findings, other)
-        same = (other.environment, other.protocol, other.horizon_blocks) == (
-            row.environment, row.protocol, row.horizon_blocks)  # fmt: skip
-        models = [(family(e), e.history_frames) for e in (mine, theirs)]
-        if same and models[0] == models[1] and _is_plain(theirs) and other is not row:
-            return compare_shared(_cells(findings, row), _cells(findings, other))
+        mine, theirs = (
+            (tables.contest_order(e), family(e), e.history_frames) for e in (row.evaluation, other.evaluation)
+        )
+        if mine == theirs and _is_plain(other.evaluation) and other is not row:
+            return compare_shared(row.cells, other.cells)
     return None
 
 
-def _search_row(
-    findings: Findings, row: PooledRow, test: Comparison | None, corrected: float | None
-) -> list[Cell | str]:
-    cells, e = _cells(findings, row), _first(findings, row)
-    seconds = sum(cell.evaluation.seconds for cell in cells) / sum(len(cell.episodes) for cell in cells)
+def _search_row(row: PooledRow, test: Comparison | None, corrected: float | None) -> list[Cell | str]:
+    e = row.evaluation
+    seconds = sum(cell.evaluation.seconds for cell in row.cells) / sum(len(cell.episodes) for cell in row.cells)
     return [
         tables.environment_name(row.environment),
         tables.protocol_name(row),
@@ -239,7 +208,7 @@ def paired(findings: Findings) -> Table | None:
     """The tests of the paper's comparison."""
     plain_cells = {cell.name for cell in findings.cells if _is_plain(cell.evaluation)}
     tests = [c for c in findings.comparisons if plain_cells.issuperset((*c.cells_a, *c.cells_b))]
-    tests.sort(key=comparison_order)
+    tests.sort(key=tables.contest_order)
     labels = tables.method_labels(findings.cells)
     return table(
         "Paired comparisons",
@@ -488,7 +457,7 @@ def training(findings: Findings) -> Table | None:
 
 def anatomy(findings: Findings) -> Table | None:
     """Failures by kind (Table 6), and how the mismatches depend on the threshold."""
-    rows = [row for row in pooled(findings) if row.rate is not None and row.method != "random"]
+    rows = [row for row in findings.pooled if row.rate is not None and row.method != "random"]
     return table(
         "How episodes fail",
         ["environment", "under", "method", "episodes", "mismatch", "unflagged", "unclassified",
@@ -505,20 +474,16 @@ def anatomy(findings: Findings) -> Table | None:
 
 
 def _anatomy_row(findings: Findings, row: PooledRow) -> list[Cell | str]:
-    anatomies = [findings.anatomies[name] for name in row.cells]
-    n = sum(one.mismatch.n for one in anatomies)
-    counts = [
-        sum(getattr(one, kind).successes for one in anatomies) for kind in ("mismatch", "unflagged", "unclassified")
-    ]
-    failures = [failure for one in anatomies for failure in one.failures]
+    found = findings.anatomy_of(row.cells)
+    rates, failures = (found.mismatch, found.unflagged, found.unclassified), found.failures
     published = paper_figures.ANATOMY.get((row.environment, row.method)) if row.protocol == "paper" else None
     ratios = sorted(f.ratio for f in failures if f.ratio is not None)
     return [
         tables.environment_name(row.environment),
         tables.protocol_name(row),
         Cell(row.label, mark=row.method),
-        str(n),
-        *(f"{count} ({100 * count / n:.1f} %)" for count in counts),
+        str(found.mismatch.n),
+        *(f"{rate.successes} ({rate.percent:.1f} %)" for rate in rates),
         " / ".join(str(sum(_is_above(f, r) for f in failures)) for r in THRESHOLDS),
         f"{ratios[len(ratios) // 2]:.1f}" if ratios else NONE,
         NONE if published is None else "{} and {} of {}".format(*published),
@@ -543,7 +508,8 @@ def kinds(findings: Findings) -> Table | None:
                 Cell(row.label, mark=row.method),
                 ", ".join(f"{kind.kind} {kind.reached.successes}/{kind.reached.n}" for kind in of),
             ]
-            for row, of in tables.task_rows(pooled(findings), findings.anatomies)
+            for row in findings.pooled
+            if row.rate and (of := findings.anatomy_of(row.cells).tasks)
         ),
         "Tasks by what lies between start and goal (`task_kinds` of each environment, docs/environments.md), and how "
         "many of each kind were reached.",
@@ -556,7 +522,6 @@ def kinds(findings: Findings) -> Table | None:
 
 def evaluating(findings: Findings) -> Table | None:
     """How long evaluations took."""
-    seconds = {cell.name: cell.evaluation.seconds for cell in findings.cells}
     return table(
         "Evaluating",
         ["environment", "under", "method", "tasks", "time"],
@@ -566,9 +531,9 @@ def evaluating(findings: Findings) -> Table | None:
                 tables.protocol_name(row),
                 Cell(row.label, mark=row.method),
                 NONE if row.rate is None else str(row.rate.n),
-                tables.duration(sum(seconds[name] for name in row.cells)),
+                tables.duration(sum(cell.evaluation.seconds for cell in row.cells)),
             ]
-            for row in pooled(findings)
+            for row in findings.pooled
         ),
         "Wall time on the machine that evaluated them, all seeds together; other jobs may have shared it.",
         ("under", "method"),

@@ -11,13 +11,13 @@ from functools import partial
 
 import numpy as np
 
-from saltwm.disk.records import Efficiency, Rate
+from saltwm.disk.records import Efficiency, PairedDifference, Rate
 from saltwm.evaluation.paired import have_one_sign, holm, paired_difference
 from saltwm.evaluation.statistics import ALPHA, over_seeds, wilson
 from saltwm.ground.rng import stream
 from saltwm.report import objectives, paper_figures, tables
 from saltwm.report.claims import BY_TASK, Claim, Finding, Verdict, below, norm_growth
-from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_text, outcomes, tested
+from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_text, judged, outcomes, tested
 from saltwm.report.figures import Drawing, Point, success_by_variant
 from saltwm.report.findings import Findings
 from saltwm.report.paper_figures import FOUR
@@ -84,26 +84,23 @@ def _seed_arms(environment: str) -> tuple[Arm, ...]:
 def _better(evidence: Evidence, a: Callable[[str], str], b: Callable[[str], str]) -> list[Finding]:
     """One paired test per environment and horizon, a better than b by Holm's p."""
     study = evidence.study
-    pairs = [
-        (e, a(e), b(e), h, f"H={h}" if len(study.horizons) > 1 else "")
-        for e in study.environments
-        for h in study.horizons
-    ]
-    return [
-        Finding(e, words, difference_text(d, p), decided(d.difference, p)) for e, words, d, p in tested(evidence, pairs)
-    ]
+    return judged(
+        evidence,
+        (
+            (e, a(e), b(e), h, f"H={h}" if len(study.horizons) > 1 else "")
+            for e, h in itertools.product(study.environments, study.horizons)
+        ),
+    )
 
 
 def _long(evidence: Evidence) -> list[Finding]:
     """One paired test per environment and horizon."""
     pairs = []
-    for environment in evidence.study.environments:
-        for horizon in evidence.study.horizons:
-            has_three = bool(evidence.cells(environment, "lewm-history3", horizon))
-            other, words = ("lewm-history3", "three frames") if has_three else ("lewm", "one frame")
-            pairs.append((environment, "salt", other, horizon, f"H={horizon}, LeWM with {words}"))
-    tests = tested(evidence, pairs)
-    return [Finding(e, words, difference_text(d, p), decided(d.difference, p)) for e, words, d, p in tests]
+    for environment, horizon in itertools.product(evidence.study.environments, evidence.study.horizons):
+        has_three = bool(evidence.cells(environment, "lewm-history3", horizon))
+        other, words = ("lewm-history3", "three frames") if has_three else ("lewm", "one frame")
+        pairs.append((environment, "salt", other, horizon, f"H={horizon}, LeWM with {words}"))
+    return judged(evidence, pairs)
 
 
 def _interaction(evidence: Evidence) -> list[Finding]:
@@ -145,11 +142,16 @@ def _free(evidence: Evidence) -> list[Finding]:
     return [Finding("push-t", "", text, below(free_range, lewm_range))]
 
 
+def _against_the_recipe(evidence: Evidence) -> list[tuple[str, str, PairedDifference, float]]:
+    """Every other value of a sweep against the recipe's."""
+    study = evidence.study
+    pairs = [(e, arm.method, "salt", 5, arm.label) for e in study.environments for arm in study.arms(e)]
+    return tested(evidence, [pair for pair in pairs if pair[1] != "salt"])
+
+
 def _extremes(evidence: Evidence) -> list[Finding]:
     """Both extremes of the sweep are worse than the recipe's value, the values next to it are not."""
-    study, findings = evidence.study, []
-    pairs = [(e, arm.method, "salt", 5, arm.label) for e in study.environments for arm in study.arms(e)]
-    tests = tested(evidence, [pair for pair in pairs if pair[1] != "salt"])
+    study, tests, findings = evidence.study, _against_the_recipe(evidence), []
     for environment in study.environments:
         mine = [(words, d, p) for e, words, d, p in tests if e == environment]
         if len(mine) < len(study.arms(environment)) - 1:
@@ -167,9 +169,7 @@ def _extremes(evidence: Evidence) -> list[Finding]:
 
 def _steady(evidence: Evidence, points: float = 3.0) -> list[Finding]:
     """Success varies by no more than that over the sweep."""
-    study, findings = evidence.study, []
-    pairs = [(e, arm.method, "salt", 5, arm.label) for e in study.environments for arm in study.arms(e)]
-    tests = tested(evidence, [pair for pair in pairs if pair[1] != "salt"])
+    study, tests, findings = evidence.study, _against_the_recipe(evidence), []
     for environment in study.environments:
         cells = [evidence.cells(environment, arm.method) for arm in study.arms(environment)]
         if not all(cells):
@@ -404,9 +404,9 @@ def _line(evidence: Evidence, environment: str, horizon: int, arm: Arm, rate: Ra
         tables.environment_name(environment),
         *([str(horizon)] if len(evidence.study.horizons) > 1 else []),
         arm.label,
-        Cell(f"{100 * rate.successes / rate.n:.1f}", strong=True),
-        f"{rate.successes}/{rate.n}",
-        f"{100 * rate.low:.1f} to {100 * rate.high:.1f}",
+        Cell(f"{rate.percent:.1f}", strong=True),
+        tables.reached(rate),
+        tables.interval(rate),
         "-" if other is None else difference_text(other),
         *evidence.study.more_of(evidence, environment, arm),
     )
@@ -414,14 +414,8 @@ def _line(evidence: Evidence, environment: str, horizon: int, arm: Arm, rate: Ra
 
 def _point(study: Study, environment: str, horizon: int, arm: Arm, rate: Rate) -> Point:
     label = f"H={horizon}" if len(study.horizons) > 1 else arm.label
-    return Point(
-        tables.environment_name(environment),
-        label,
-        arm.family,
-        100 * rate.successes / rate.n,
-        100 * rate.low,
-        100 * rate.high,
-    )
+    where = tables.environment_name(environment)
+    return Point(where, label, arm.family, rate.percent, 100 * rate.low, 100 * rate.high)
 
 
 def figure_file(name: str) -> str:

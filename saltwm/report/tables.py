@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saltwm.disk.records import Anatomy, Cell, Comparison, Evaluation, KindOfTask, PlannedCell, Probe, Rate
+from saltwm.disk.records import Cell, Comparison, Evaluation, PlannedCell, Probe, Rate
 from saltwm.evaluation.contests import has_usual_planner, method_key, method_of, training_seed
-from saltwm.evaluation.statistics import OverSeeds, over_seeds, over_tasks, wilson
+from saltwm.evaluation.statistics import OverSeeds, over_seeds, over_tasks
 from saltwm.ground.strict_json import to_plain
 from saltwm.report.table import NONE, Table, plain_text, terminal
 from saltwm.report.table import Cell as TableCell
@@ -65,19 +65,6 @@ class SuccessRow:
 
 
 @dataclass(frozen=True)
-class _SeedMean:
-    """One method over the evaluation seeds, as the paper prints it; none of it where a seed is missing."""
-
-    label: str
-    method: str
-    seeds: tuple[int, ...]
-    missing: tuple[int, ...]
-    """Seeds that another method was evaluated with and this one was not."""
-    mean: float | None
-    std: float | None
-
-
-@dataclass(frozen=True)
 class PooledRow:
     """One method in one environment under one protocol and horizon, the episodes of all seeds together."""
 
@@ -88,7 +75,7 @@ class PooledRow:
     label: str
     seeds: tuple[int, ...]
     missing: tuple[int, ...]
-    """Seeds that are due and not there."""
+    """Seeds that are due and not there: another method has them, or a suite that includes them is not through."""
     rate: Rate | None
     """None where a seed is missing."""
     mean: float | None
@@ -99,7 +86,22 @@ class PooledRow:
     over_training: OverSeeds | None
     """Mean and spread of the training seeds' rates; none for a single one. The rate's interval is over tasks."""
     median_steps_to_success: float | None
-    cells: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+    @property
+    def percent(self) -> float | None:
+        """None where a seed is missing."""
+        return self.rate.percent if self.rate else None
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The first of those behind the row; all have its model, planner and looks."""
+        return self.cells[0].evaluation
+
+    @property
+    def has_several_seeds(self) -> bool:
+        """Whether a mean over evaluation seeds is due."""
+        return len({*self.seeds, *self.missing}) > 1
 
 
 def success_rows(cells: Iterable[Cell]) -> list[SuccessRow]:
@@ -107,12 +109,7 @@ def success_rows(cells: Iterable[Cell]) -> list[SuccessRow]:
     cells = list(cells)
     labels = method_labels(cells)
     rows = [_row(cell, labels[cell.name]) for cell in cells]
-
-    def place(row: SuccessRow) -> tuple[Any, ...]:
-        contest = (environment_order(row.environment), protocol_order(row.protocol), row.horizon_blocks)
-        return (*contest, method_order(row.method), row.label, row.seed, row.cell)
-
-    return sorted(rows, key=place)
+    return sorted(rows, key=lambda row: (contest_order(row), method_order(row.method), row.label, row.seed, row.cell))
 
 
 def method_labels(cells: Iterable[Cell]) -> dict[str, str]:
@@ -174,25 +171,6 @@ def _run_and_weights(cell: Cell) -> str:
     return f"{_run(cell)}, weights {sha256[:8]}" if sha256 else _run(cell)
 
 
-def seed_means(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell] = ()) -> list[_SeedMean]:
-    """Means over evaluation seeds for the rows of one environment, protocol and horizon; none where there is only one.
-
-    A seed counts as missing if another method has it, or if a suite that includes it is not through.
-    """
-    everyone = _due_seeds(rows, planned)
-    if len(everyone) < 2:
-        return []
-    means = []
-    for label in dict.fromkeys(row.label for row in rows):
-        whole, missing = _whole([row for row in rows if row.label == label], everyone)
-        rates = [[row.percent for row in whole if row.seed == seed] for seed in everyone]
-        spread = None if missing else over_seeds([sum(of_seed) / len(of_seed) for of_seed in rates])
-        mean, std = (spread.mean, spread.std) if spread else (None, None)
-        seeds = tuple(dict.fromkeys(row.seed for row in whole))
-        means.append(_SeedMean(label, whole[0].method, seeds, missing, mean, std))
-    return means
-
-
 def _due_seeds(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell]) -> list[int]:
     contest = {(row.environment, row.protocol, row.horizon_blocks) for row in rows}
     due = {cell.seed for cell in planned if (cell.environment, cell.protocol, cell.horizon_blocks) in contest}
@@ -214,22 +192,22 @@ def pooled_rows(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> l
     cells, planned = list(cells), list(planned)
     by_name, pooled = {cell.name: cell for cell in cells}, []
     for _, rows in contests(success_rows(cells)):
-        means = {mean.label: mean for mean in seed_means(rows, planned)}
         due = _due_seeds(rows, planned)
         for label in dict.fromkeys(row.label for row in rows):
             whole, missing = _whole([row for row in rows if row.label == label], due)
-            pooled.append(_pooled(whole, missing, [by_name[row.cell] for row in whole], means.get(label)))
+            pooled.append(_pooled(whole, due, missing, [by_name[row.cell] for row in whole]))
     return pooled
 
 
 def _pooled(
-    rows: Sequence[SuccessRow], missing: tuple[int, ...], cells: Sequence[Cell], mean: _SeedMean | None
+    rows: Sequence[SuccessRow], due: Sequence[int], missing: tuple[int, ...], cells: Sequence[Cell]
 ) -> PooledRow:
     first = rows[0]
-    episodes = [episode for cell in cells for episode in cell.episodes]
-    steps = [episode.steps_to_success for episode in episodes if episode.steps_to_success is not None]
+    steps = [e.steps_to_success for cell in cells for e in cell.episodes if e.steps_to_success is not None]
     trained = sorted({row.training_seed for row in rows if row.training_seed is not None})
     successes, n = sum(row.successes for row in rows), sum(row.n for row in rows)
+    by_seed = [statistics.fmean(row.percent for row in rows if row.seed == seed) for seed in due if not missing]
+    over_evaluation = over_seeds(by_seed) if len(by_seed) > 1 else None
     by_training = [
         100 * sum(row.successes for row in rows if row.training_seed == seed)
         / sum(row.n for row in rows if row.training_seed == seed)
@@ -244,45 +222,21 @@ def _pooled(
         seeds=tuple(dict.fromkeys(row.seed for row in rows)),
         missing=missing,
         rate=None if missing else over_tasks(successes, n, n // max(1, len(trained))),
-        mean=mean.mean if mean else None,
-        std=mean.std if mean else None,
+        mean=over_evaluation.mean if over_evaluation else None,
+        std=over_evaluation.std if over_evaluation else None,
         training_seeds=tuple(trained),
         over_training=over_seeds(by_training) if len(trained) > 1 and not missing else None,
         median_steps_to_success=statistics.median(steps) if steps else None,
-        cells=tuple(row.cell for row in rows),
+        cells=tuple(cells),
     )
-
-
-def pooled_kinds(anatomies: Iterable[Anatomy]) -> tuple[KindOfTask, ...]:
-    """Successes by what the task asks for, over several evaluations together."""
-    reached, asked = Counter[str](), Counter[str]()
-    for kind in (kind for one in anatomies for kind in one.tasks):
-        reached[kind.kind] += kind.reached.successes
-        asked[kind.kind] += kind.reached.n
-    return tuple(KindOfTask(kind, wilson(reached[kind], asked[kind])) for kind in sorted(asked))
-
-
-def task_rows(
-    rows: Iterable[PooledRow], anatomies: Mapping[str, Anatomy]
-) -> list[tuple[PooledRow, tuple[KindOfTask, ...]]]:
-    """Each row with its successes by kind of task, where all its evaluations tell kinds apart."""
-    found = []
-    for row in rows:
-        kinds = pooled_kinds(anatomies[name] for name in row.cells if name in anatomies)
-        if row.rate is not None and sum(kind.reached.n for kind in kinds) == row.rate.n:
-            found.append((row, kinds))
-    return found
 
 
 def contests(rows: Iterable[SuccessRow]) -> list[tuple[str, list[SuccessRow]]]:
     """The rows of each environment, protocol and horizon, with a heading."""
-    found: dict[tuple[str, str, int], list[SuccessRow]] = {}
+    found: dict[str, list[SuccessRow]] = {}
     for row in rows:
-        found.setdefault((row.environment, row.protocol, row.horizon_blocks), []).append(row)
-    return [
-        (f"{ENVIRONMENT_NAMES.get(rows[0].environment, rows[0].environment)}, {protocol_name(rows[0])}", rows)
-        for rows in found.values()
-    ]
+        found.setdefault(contest_name(row), []).append(row)
+    return list(found.items())
 
 
 def json_rows(cells: Iterable[Cell]) -> list[dict[str, Any]]:
@@ -292,11 +246,11 @@ def json_rows(cells: Iterable[Cell]) -> list[dict[str, Any]]:
 
 def json_means(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> list[dict[str, Any]]:
     """The means over seeds as plain data, for JSON."""
-    planned = list(planned)
+    fields = ("label", "method", "seeds", "missing", "mean", "std")
     return [
-        {"contest": title, **to_plain(mean)}
-        for title, rows in contests(success_rows(cells))
-        for mean in seed_means(rows, planned)
+        {"contest": contest_name(row), **{name: to_plain(getattr(row, name)) for name in fields}}
+        for row in pooled_rows(cells, planned)
+        if row.has_several_seeds
     ]
 
 
@@ -306,11 +260,11 @@ def success_table(
     """The success rows for the terminal: a table per environment, protocol and horizon, with its tests."""
     from rich.console import Group
 
-    cells, comparisons, planned = list(cells), list(comparisons), list(planned)
-    labels = method_labels(cells)
+    cells, comparisons = list(cells), list(comparisons)
+    labels, pooled = method_labels(cells), pooled_rows(cells, planned)
     parts: list[Any] = []
     for title, rows in contests(success_rows(cells)):
-        means = seed_means(rows, planned)
+        means = [row for row in pooled if row.has_several_seeds and contest_name(row) == title]
         names = {row.cell for row in rows}
         tests = [c for c in comparisons if names.issuperset((*c.cells_a, *c.cells_b))]
         parts += [plain_text(title, "bold"), terminal(_rows_table(rows, seeds=bool(means)))]
@@ -339,11 +293,11 @@ def _rows_table(rows: Sequence[SuccessRow], *, seeds: bool) -> Table:
     return Table("", header, lines)
 
 
-def _mean_sentence(mean: _SeedMean) -> str:
+def _mean_sentence(row: PooledRow) -> str:
     """A mean over seeds as the paper prints it, or why there is none."""
-    if mean.mean is None:
-        return f"{mean.label}: no mean, because seed {', '.join(map(str, mean.missing))} is missing"
-    return f"{mean.label}: {mean.mean:.1f} ± {mean.std:.1f} over seeds {', '.join(map(str, mean.seeds))}"
+    if row.mean is None:
+        return f"{row.label}: no mean, because seed {', '.join(map(str, row.missing))} is missing"
+    return f"{row.label}: {row.mean:.1f} ± {row.std:.1f} over seeds {', '.join(map(str, row.seeds))}"
 
 
 def verdict_sentence(comparison: Comparison, labels: Mapping[str, str]) -> str:
@@ -398,9 +352,33 @@ def protocol_order(protocol: str) -> tuple[int, str]:
     return known.index(protocol) if protocol in known else len(known), protocol
 
 
-def protocol_name(row: SuccessRow | PooledRow | Comparison) -> str:
+Contested = SuccessRow | PooledRow | Comparison | Evaluation
+"""What has an environment, a protocol and a horizon."""
+
+
+def contest_order(row: Contested) -> tuple[Any, ...]:
+    """By environment, protocol (the paper's first) and horizon."""
+    return environment_order(row.environment), protocol_order(row.protocol), row.horizon_blocks
+
+
+def contest_name(row: Contested) -> str:
+    """Two-Room, clean, H=5."""
+    return f"{environment_name(row.environment)}, {protocol_name(row)}"
+
+
+def protocol_name(row: Contested) -> str:
     """The protocol with its planning horizon."""
     return f"{row.protocol}, H={row.horizon_blocks}"
+
+
+def interval(rate: Rate) -> str:
+    """90.1 to 98.0, in percent."""
+    return f"{100 * rate.low:.1f} to {100 * rate.high:.1f}"
+
+
+def reached(rate: Rate) -> str:
+    """97/100."""
+    return f"{rate.successes}/{rate.n}"
 
 
 def p_value(p: float) -> str:
@@ -436,7 +414,7 @@ def _row(cell: Cell, label: str) -> SuccessRow:
         training_seed=training_seed(e),
         successes=rate.successes,
         n=rate.n,
-        percent=100 * rate.successes / rate.n,
+        percent=rate.percent,
         low=100 * rate.low,
         high=100 * rate.high,
         median_steps_to_success=e.median_steps_to_success,

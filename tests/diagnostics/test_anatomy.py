@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, PlanRecord
-from saltwm.evaluation.anatomy import anatomies, anatomy, dissect, examples, paired_anatomy
+from saltwm.evaluation.anatomy import anatomy, dissect, examples, paired_anatomy
 from saltwm.evaluation.statistics import wilson
 from saltwm.ground.errors import MismatchError, NonFiniteError
 
@@ -113,12 +113,6 @@ def test_anatomies_of_different_tasks_are_not_paired():
     salt, lewm = papers_cube()
     with pytest.raises(MismatchError):
         paired_anatomy([salt], [cell("lewm", list(lewm.episodes), tasks="e" * 64)])
-
-
-def test_anatomies_are_computed_from_the_episodes_and_tell_kinds_only_where_the_task_set_is_at_hand():
-    salt, lewm = papers_cube()
-    found = anatomies([salt, lewm], {})
-    assert found == {salt.name: anatomy(salt.episodes), lewm.name: anatomy(lewm.episodes)}
 
 
 def test_examples_are_failures_near_the_median_ratio_of_their_method_and_kind():

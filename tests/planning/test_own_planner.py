@@ -93,7 +93,7 @@ def test_a_planner_that_only_a_file_names_is_refused(shooting):
     ("place", "message"),
     [
         ("no_such_module:f", "No module named 'no_such_module'"),
-        ("my_planners:nothing", "has no function 'nothing'"),
+        ("my_planners:nothing", "has no function or class 'nothing'"),
         ("my_planners:too_many", r"needs 3 positional arguments; expected 1 \(cost\) or 2"),
     ],
 )

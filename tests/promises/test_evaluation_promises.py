@@ -19,7 +19,7 @@ from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.rollout import run_tasks
 from saltwm.ground.config import CEMConfig
 from saltwm.planning.policy import RandomPolicy
-from saltwm.report.tables import contests, seed_means, success_rows, success_table
+from saltwm.report.tables import pooled_rows, success_table
 
 FAST = CEMConfig(candidates=12, iterations=2, elites=4)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
@@ -241,10 +241,7 @@ def test_p19_a_killed_suite_repeats_no_finished_cell_and_prints_no_partial_mean(
         assert {path: finished[path] for path in kept} == kept
         kept = finished
         assert len(kept) < len(seeds), "the suite was through before it could be killed"
-        rows = success_rows(read_cells(tmp_path))
-        assert all(
-            mean.mean is None for _, contest in contests(rows) for mean in seed_means(contest, read_plan(tmp_path))
-        )
+        assert all(row.mean is None for row in pooled_rows(read_cells(tmp_path), read_plan(tmp_path)))
         assert "±" not in printed(tmp_path)
         assert "no mean, because seed" in printed(tmp_path)
     finish(start(*words))

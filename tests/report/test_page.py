@@ -16,7 +16,7 @@ from saltwm.evaluation.statistics import wilson
 from saltwm.evaluation.tasks import write_tasks
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.strict_json import to_plain
-from saltwm.report import build_report, sections, tables
+from saltwm.report import build_report, tables
 from saltwm.report.findings import Picture, picture_caption, read_findings
 from saltwm.report.overview import _searched_better, bands, in_words, verdicts
 from saltwm.report.page import Media, _title, render, write_page
@@ -119,7 +119,7 @@ def test_the_page_begins_with_each_environment_in_words_and_a_table_of_contents(
 
 
 def test_a_search_that_reaches_more_with_the_same_model_is_named(results):
-    found = next(row for row in sections.pooled(read_findings(results)) if row.method == "salt")
+    found = next(row for row in read_findings(results).pooled if row.method == "salt")
     salt = dataclasses.replace(found, rate=wilson(10, 20))
     searched = dataclasses.replace(salt, method="salt-map", label="SALT with MAP", rate=wilson(20, 20))
     poorer = dataclasses.replace(searched, label="SALT with Gauss-Newton", rate=wilson(0, 20))
@@ -310,7 +310,8 @@ def test_comparisons_and_anatomies_follow_the_episodes_that_are_there_now(copy):
     durable.write_text(folder / "episodes.jsonl", "".join(json.dumps(to_plain(e)) + "\n" for e in episodes))
     write_config(folder / "evaluation.json", dataclasses.replace(cell.evaluation, success=Rate(0, 20, 0.0, 0.17)))
     findings = read_findings(copy)
-    assert len(findings.anatomies[cell.name].failures) == 20
+    (now,) = (c for c in findings.cells if c.name == cell.name)
+    assert len(findings.anatomy_of([now]).failures) == 20
     assert {c.both + c.only_a for c in findings.comparisons if c.method_a == "salt"} == {0}
 
 
@@ -402,5 +403,5 @@ def test_kinds_come_from_the_evaluations_own_task_set(tmp_path):
 
 
 def anatomy_of(results):
-    (anatomy,) = read_findings(results).anatomies.values()
-    return anatomy
+    findings = read_findings(results)
+    return findings.anatomy_of(findings.cells)

@@ -13,7 +13,7 @@ from saltwm.disk import durable
 from saltwm.disk.records import PlannedCell, read_cells
 from saltwm.evaluation.contests import comparisons
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
-from saltwm.report.tables import json_rows, method_name, p_value, pooled_rows, seed_means, success_rows, success_table
+from saltwm.report.tables import json_means, json_rows, method_name, p_value, pooled_rows, success_rows, success_table
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +69,18 @@ def test_a_name_with_markup_or_control_characters_is_printed_as_a_name(tmp_path)
 
 
 def test_means_over_seeds_are_printed_when_every_seed_is_there(results):
-    means = seed_means(success_rows(read_cells(results)))
+    means = pooled_rows(read_cells(results))
     assert [(m.label, m.seeds, m.missing) for m in means] == [("SALT", (1, 2), ()), ("Random", (1, 2), ())]
     rates = [row.percent for row in success_rows(read_cells(results)) if row.method == "salt"]
     assert means[0].mean == pytest.approx(sum(rates) / 2)
+    assert [m["mean"] for m in json_means(read_cells(results))] == [m.mean for m in means]
+
+
+def test_one_seed_alone_has_no_mean_over_seeds(results):
+    first = [cell for cell in read_cells(results) if cell.evaluation.seed == 1]
+    assert [(row.seeds, row.mean) for row in pooled_rows(first)] == [((1,), None)] * 2
+    assert json_means(first) == []
+    assert "over seeds" not in printed(success_table(first))
 
 
 def test_a_missing_seed_leaves_no_mean(results, tmp_path):
@@ -80,20 +88,20 @@ def test_a_missing_seed_leaves_no_mean(results, tmp_path):
     cells = {cell.name: cell.evaluation for cell in read_cells(copy)}
     gone = next(name for name, e in cells.items() if e.method == "salt" and e.seed == 2)
     shutil.rmtree(copy / "evaluations" / gone)
-    salt, random = seed_means(success_rows(read_cells(copy)))
+    salt, random = pooled_rows(read_cells(copy))
     assert (salt.missing, salt.mean, salt.std) == ((2,), None, None)
     assert random.mean is not None
 
 
 def test_a_seed_that_a_suite_still_owes_leaves_no_mean_and_says_so(results):
     owed = PlannedCell("two-room", "clean", 5, "salt", 3)
-    for mean in seed_means(success_rows(read_cells(results)), [owed]):
+    for mean in pooled_rows(read_cells(results), [owed]):
         assert (mean.missing, mean.mean, mean.std) == ((3,), None, None)
     text = printed(success_table(read_cells(results), planned=[owed]))
     assert "SALT: no mean, because seed 3 is missing" in text
     assert "±" not in text
     elsewhere = PlannedCell("two-room", "paper", 5, "salt", 3)
-    assert all(mean.mean is not None for mean in seed_means(success_rows(read_cells(results)), [elsewhere]))
+    assert all(mean.mean is not None for mean in pooled_rows(read_cells(results), [elsewhere]))
 
 
 def test_two_runs_of_one_method_are_told_apart_by_their_runs(results, tmp_path):
