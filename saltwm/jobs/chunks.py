@@ -59,17 +59,24 @@ class Chunks:
         return to_plain(item[0]), item[1]
 
     def files(self, item: tuple[Acting, int, Path]) -> dict[str, Path]:
-        """The task set and the checkpoint."""
+        """The task set, the checkpoint and the action prior, which may lie in the run that the checkpoint is one of."""
         job, folder = item[0], Path(item[0].run)
         assert job.task_set is not None
         found = sorted(file for file in folder.rglob("*") if file.is_file())
         has_checkpoint = (folder / durable.MANIFEST).exists()
         sent = {f"checkpoint/{file.relative_to(folder).as_posix()}": file for file in found} if has_checkpoint else {}
-        return {"tasks.json": job.task_set, **sent}
+        return {"tasks.json": job.task_set, **sent, **(_prior_files(folder) if "prior" in job.inputs else {})}
 
     def receive(self, item: tuple[Acting, int, Path], result: list[dict[str, Any]]) -> None:
         """Write the outcomes."""
         durable.write_json(item[2], result)
+
+
+def _prior_files(model: Path) -> dict[str, Path]:
+    """The files of a checkpoint's action prior, as the checkpoint itself would hold them."""
+    from saltwm.planning.prior_files import FOLDER, require_prior
+
+    return {f"checkpoint/{FOLDER}/{file.name}": file for file in sorted(require_prior(model).iterdir())}
 
 
 def prepare_sent(order: dict[str, Any], folder: Path) -> Callable[[int], list[dict[str, Any]]]:

@@ -1,6 +1,7 @@
 """A score for those who have no simulator: would the model have chosen what the recorded actor did?
 
-Three questions on held-out stretches of H action blocks, each from a picture to the picture H blocks later:
+Three questions on held-out stretches of H action blocks, each from a picture to the picture H blocks later; a model
+whose training may have seen them is scored with a warning:
 
 1. rank: of the plans that the actor carried out elsewhere, how many promise to come nearer to that picture than the
    plan that did lead there? 0 is best, 0.5 is what a model that knows nothing reaches.
@@ -101,6 +102,7 @@ class Score(Job):
     def _score(self) -> OfflineScore:
         from saltwm.disk import checkpoint
         from saltwm.disk.dataset import Dataset
+        from saltwm.jobs.diagnose import warn_if_seen
 
         if self.data is None:
             raise UsageError(f"{self.run}: name a dataset whose held-out episodes are used with --data")
@@ -109,6 +111,7 @@ class Score(Job):
         dataset = Dataset.open(self.data, verify="sizes")
         path = checkpoint.find_checkpoint(self.run)
         model = checkpoint.load(path, world=dataset.world)
+        warn_if_seen(checkpoint.read_info(path), dataset, path)
         stretches = _encoded(model, dataset, self)
         return OfflineScore(
             run=str(self.run),

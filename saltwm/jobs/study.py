@@ -317,25 +317,19 @@ def steps(study: Study) -> list[Step]:
     _require_one_dataset(homes)
     tunings = {variant: _tuning(variant, _home(variant, homes, study), study) for variant in tried}
     asked = {variant: _asked(variant, plan, homes, study) for variant in variants}
+    asked |= {best: _asked(best, plan, homes, study) for best in filter(None, (_chosen(v, study) for v in swept))}
     # Records outlive the run that they are of: nothing is trained again that has no more to answer.
-    answered = {v for v in asked if v not in tunings and asked[v] and all(step.done for step in asked[v])}
+    owed = {v: [*asked.get(v, ()), *([tunings[v]] if v in tunings else ())] for v in homes}
+    answered = {v for v, some in owed.items() if some and all(step.done for step in some)}
     needed = [
         v.environment
         for v in homes
         if (homes[v] is None and v not in answered) or (v in tunings and not tunings[v].done)
     ]
     commands += [_collect(environment, study) for environment in dict.fromkeys(needed)]
-    for variant in variants:
+    for variant in homes:
         commands += [] if variant in answered else _training(variant, homes, study)
-        commands += asked[variant]
-    for variant in tried:
-        if variant not in variants:
-            commands += _training(variant, homes, study)
-        commands.append(tunings[variant])
-    for variant in swept:
-        best = _chosen(variant, study)
-        if best is not None and best != variant:
-            commands += _asked(best, plan, homes, study)
+        commands += owed[variant]
     return commands
 
 
@@ -501,7 +495,9 @@ def _adopted(variant: Variant, study: Study) -> Path | None:
     """A finished run that is this variant: the shipped model, one of the study's own, or one under `runs`."""
     for folder in (SHIPPED, study.out / "runs", *study.runs):
         for run, info in _finished_runs(folder):
-            if info.world.environment == variant.environment and same_training(info.run, variant.config()):
+            is_fresh = not info.lineage  # a run that started from another's weights has the same config
+            here = is_fresh and info.world.environment == variant.environment
+            if here and same_training(info.run, variant.config()):
                 return run
     return None
 

@@ -18,7 +18,8 @@ from saltwm.disk import checkpoint, durable
 from saltwm.disk.durable import read_config, write_config
 from saltwm.ground.config import ImitationConfig, MapConfig, PriorConfig
 from saltwm.ground.errors import DamagedError, DiskError, LockedError, MismatchError, Stopped, UsageError
-from saltwm.jobs.evaluate import Evaluate
+from saltwm.jobs.chunks import Chunks, prepare_sent
+from saltwm.jobs.evaluate import Evaluate, settle
 from saltwm.jobs.prior_learner import learn_prior
 from saltwm.jobs.ship import ship
 from saltwm.planning import prior_files
@@ -367,6 +368,19 @@ def test_an_evaluation_names_the_prior_it_used(learnt, dataset, tmp_path, planne
     evaluation = Evaluate(str(learnt), data=dataset.path, planner=planner, **options).do()
     assert evaluation.method == f"salt-{planner.kind}"
     assert evaluation.prior_sha256 == durable.sha256(learnt / "prior" / "manifest.json")
+
+
+def test_the_prior_of_a_run_goes_to_another_machine_with_its_checkpoint(learnt, dataset, tmp_path):
+    here = {"data": dataset.path, "tasks": 2, "out": tmp_path / "results"}
+    job, _, _ = settle(Evaluate(str(learnt), planner=ImitationConfig(), **here), tmp_path / "results")
+    item = (job, 0, tmp_path / "chunk.json")
+    for name, file in Chunks().files(item).items():
+        (tmp_path / "there" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, tmp_path / "there" / name)
+    order, start = Chunks().order(item)
+    assert [outcome["record"]["task"] for outcome in prepare_sent(order, tmp_path / "there")(start)] == [0, 1]
+    plain, _, _ = settle(Evaluate(str(learnt), **here), tmp_path / "results")
+    assert not any("prior" in name for name in Chunks().files((plain, 0, tmp_path / "chunk.json")))
 
 
 def test_the_command_prints_how_good_the_prior_is(mine, dataset, capsys):

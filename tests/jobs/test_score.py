@@ -1,6 +1,7 @@
 """The offline score tells a model that knows its world from one that does not, without a simulator."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,17 @@ def test_recordings_train_and_are_scored_diagnosed_and_given_a_prior(tmp_path: P
     ).do()
     assert diagnosed.probes.cost_order is None  # nobody knows the true distance
     assert [probe.field for probe in diagnosed.probes.fields] == ["state"]
+
+
+def test_episodes_that_training_may_have_seen_are_scored_with_a_warning(
+    tmp_path: Path, tiny: Any, dataset: Any, run: Path, capsys: Any
+) -> None:
+    Score(run, dataset.path, pairs=4).do()
+    assert "may have seen" not in capsys.readouterr().err
+    windows = replace(tiny, train=replace(tiny.train, split="window"))  # as the preset `paper` splits
+    train(windows, dataset, tmp_path / "run")
+    Score(tmp_path / "run", dataset.path, pairs=4).do()
+    assert "measured on episodes that training may have seen" in capsys.readouterr().err
 
 
 def test_what_cannot_be_scored_is_refused(tmp_path: Path) -> None:

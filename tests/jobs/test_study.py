@@ -13,6 +13,7 @@ from saltwm import cli
 from saltwm.cli.telling import perform
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.durable import read_config
+from saltwm.disk.lineage import Start
 from saltwm.disk.records import Evaluation
 from saltwm.evaluation import sweep
 from saltwm.ground.errors import MismatchError, UsageError
@@ -191,6 +192,18 @@ def test_a_sweep_tries_three_weights_and_evaluates_the_chosen_one(sweeping, monk
     ]
 
 
+def test_a_weight_whose_records_are_there_is_not_trained_again(sweeping, tmp_path):
+    job, _ = sweeping
+    perform(job)
+    shutil.rmtree(tmp_path / "out")
+    shutil.rmtree(tmp_path / "data")
+    assert [step.command for step in steps(job) if not step.done] == []
+    shutil.rmtree(job.results / "tuning/evaluations/two-room-salt-lambda0.9-clean-seed7")
+    left = [step.job for step in steps(job) if not step.done]
+    assert [job.VERB for job in left] == ["collect", "train", "evaluate"]
+    assert left[1].out.name == "two-room-salt-lambda0.9"
+
+
 def test_a_sweep_on_the_episodes_of_the_evaluation_is_refused(sweeping):
     job, _ = sweeping
     shutil.rmtree("checkpoints")  # the evaluation's tasks then come from the training set's held-out episodes, too
@@ -208,6 +221,17 @@ def test_finished_runs_are_adopted_by_what_they_are_and_not_by_their_names(small
     assert [job.out.name for job in jobs if job.VERB == "train"] == ["two-room-salt"]
     evaluated = [job.run for job in jobs if job.VERB == "evaluate"]
     assert str(elsewhere / "any-name") in evaluated
+
+
+def test_a_run_that_started_from_another_s_weights_is_not_adopted(small, dataset, tmp_path):
+    job, _ = small
+    config, elsewhere = Variant("two-room", modes=0).config(), tmp_path / "elsewhere"
+    train(config, dataset, tmp_path / "first")
+    train(config, dataset, elsewhere / "second", start=Start(tmp_path / "first"))
+    started = dataclasses.replace(job, runs=(elsewhere,))
+    assert sum(step.job.VERB == "train" for step in steps(started)) == 2
+    shutil.copytree(tmp_path / "first", elsewhere / "first")
+    assert sum(step.job.VERB == "train" for step in steps(started)) == 1
 
 
 def test_runs_of_two_datasets_are_no_study(dataset, run, monkeypatch):
