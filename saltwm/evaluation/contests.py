@@ -107,8 +107,19 @@ def method_key(evaluation: Evaluation) -> tuple[str, str, str]:
     looks = "" if evaluation.look_every is None else f"-look{evaluation.look_every}"
     # Each training seed has an action prior of its own; without a variant the prior's hash tells two apart.
     prior = "" if variant else evaluation.prior_sha256 or ""
-    learnt = variant.recipe_sha256 if variant else evaluation.checkpoint_sha256
-    return method_of(evaluation), learnt or "", planner + looks + prior
+    return method_of(evaluation), learnt_by(evaluation), planner + looks + prior
+
+
+def learnt_by(evaluation: Evaluation) -> str:
+    """Hash of the recipe that its model was trained by, all training seeds together; of its weights without one."""
+    variant = evaluation.variant
+    return (variant.recipe_sha256 if variant else evaluation.checkpoint_sha256) or ""
+
+
+def have_several_priors(cells: Iterable[Cell]) -> bool:
+    """Whether one set of weights was evaluated with several action priors: then these are several methods."""
+    pairs = {(cell.evaluation.checkpoint_sha256, cell.evaluation.prior_sha256) for cell in cells}
+    return len({weights for weights, _ in pairs}) < len(pairs)
 
 
 def may_meet(a: Sequence[Cell], b: Sequence[Cell]) -> bool:
@@ -151,8 +162,11 @@ def by_contest(cells: Iterable[Cell]) -> dict[tuple[str, str, int], list[list[Ce
 
 
 def _apart_if_repeated(group: list[Cell]) -> list[list[Cell]]:
-    """One method, or several: weights or names that met the same tasks with one training seed are not pooled."""
-    if len({_meeting(cell) for cell in group}) == len(group):
+    """One method, or several: weights or names that met the same tasks with one training seed are not pooled.
+
+    Nor are several action priors of one set of weights.
+    """
+    if len({_meeting(cell) for cell in group}) == len(group) and not have_several_priors(group):
         return [group]
     parts: dict[tuple[str | None, ...], list[Cell]] = {}
     for cell in group:

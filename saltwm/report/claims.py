@@ -19,7 +19,7 @@ from saltwm.evaluation.anatomy import anatomy
 from saltwm.evaluation.paired import flip_test, holm
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import paper_figures, tables
-from saltwm.report.findings import Findings
+from saltwm.report.findings import Findings, Run
 
 Verdict = Literal["holds", "does not hold", "not shown"]
 PAPERS_LEWM = ("lewm-history3", "lewm")
@@ -245,24 +245,30 @@ def _measured(
     """A rule about two diagnoses, applied where both are there; training seeds must agree."""
     found = []
     for environment in environments:
-        judged = [_judged(salt, lewm, rule) for salt, lewm in _diagnosed_pairs(findings, environment)]
-        if judged:
-            text, verdict = judged[0]
-            verdicts = [each for _, each in judged]
-            if len(verdicts) > 1:
-                text += f"; {len(verdicts)} training seeds: {', '.join(verdicts)}"
-            found.append(Finding(environment, "", text, verdict if len(set(verdicts)) == 1 else "not shown"))
+        pairs = [(salt.diagnosis, lewm.diagnosis) for salt, lewm in _pairs_of_runs(findings, environment)]
+        found += _agreed(environment, [_judged(salt, lewm, rule) for salt, lewm in pairs if salt and lewm])
     return tuple(found)
 
 
-def _diagnosed_pairs(findings: Findings, environment: str) -> list[tuple[Diagnosis, Diagnosis]]:
+def _agreed(environment: str, judged: Sequence[tuple[str, Verdict]]) -> list[Finding]:
+    """What training seeds say together: the words of the first, and its verdict if it is that of all."""
+    if not judged:
+        return []
+    text, verdict = judged[0]
+    verdicts = [each for _, each in judged]
+    if len(verdicts) > 1:
+        text += f"; {len(verdicts)} training seeds: {', '.join(verdicts)}"
+    return [Finding(environment, "", text, verdict if len(set(verdicts)) == 1 else "not shown")]
+
+
+def _pairs_of_runs(findings: Findings, environment: str) -> list[tuple[Run, Run]]:
     """SALT and LeWM with the same training seed."""
     salt, lewm = (findings.papers_runs(environment, method) for method in ("salt", "lewm"))
     if None in {*salt, *lewm}:  # records that do not say their seed: one of each is all that can be paired
-        runs = [findings.papers_run(environment, method) for method in ("salt", "lewm")]
-        return [(runs[0].diagnosis, runs[1].diagnosis)] if all(runs) else []  # type: ignore[union-attr, list-item]
+        first, second = (findings.papers_run(environment, method) for method in ("salt", "lewm"))
+        return [(first, second)] if first and second else []
     shared = sorted(seed for seed in salt.keys() & lewm.keys() if seed is not None)
-    return [(salt[seed].diagnosis, lewm[seed].diagnosis) for seed in shared]  # type: ignore[misc]
+    return [(salt[seed], lewm[seed]) for seed in shared]
 
 
 def _judged(
@@ -276,11 +282,11 @@ def _judged(
 
 def _jacobian(findings: Findings, environments: Iterable[str]) -> Iterable[Finding]:
     for environment in environments:
-        salt, lewm = (findings.papers_run(environment, method) for method in ("salt", "lewm"))
-        if salt and lewm and salt.probes and lewm.probes:
-            spreads = salt.probes.jacobian_spread, lewm.probes.jacobian_spread
-            text = f"SALT {spreads[0]:.0e}, LeWM {spreads[1]:.3f}"
-            yield Finding(environment, "", text, exact_for_salt_only(*spreads))
+        pairs = [(salt.probes, lewm.probes) for salt, lewm in _pairs_of_runs(findings, environment)]
+        spreads = [(salt.jacobian_spread, lewm.jacobian_spread) for salt, lewm in pairs if salt and lewm]
+        yield from _agreed(
+            environment, [(f"SALT {a:.0e}, LeWM {b:.3f}", exact_for_salt_only(a, b)) for a, b in spreads]
+        )
 
 
 def _plans_better(findings: Findings, protocols: Sequence[str]) -> Iterable[Finding]:
@@ -290,6 +296,8 @@ def _plans_better(findings: Findings, protocols: Sequence[str]) -> Iterable[Find
         a, b = (f"{100 * (c.both + only) / n:.1f}" for only in (c.only_a, c.only_b))
         text = f"SALT {a} %, {frames_of(c)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
         text += f"p {tables.p_value(c.p)}, Holm {tables.p_value(corrected)}, n {n}; {_over_seeds(c)}"
+        if [tables.contest_order(other) for other in tests].count(tables.contest_order(c)) > 1:
+            text += f"; {c.cells_a[0]} against {c.cells_b[0]}"
         verdict = _paired(c.verdict) if corrected < ALPHA else "not shown"
         yield Finding(c.environment, tables.protocol_name(c), text, verdict)
 
@@ -305,11 +313,12 @@ def _over_seeds(c: Comparison) -> str:
 def salt_against_lewm(findings: Findings) -> list[Comparison]:
     """The paired comparisons of the two, by environment, protocol and horizon; CEM plans for both.
 
-    LeWM with three frames where it was evaluated so (App. B.5), otherwise with one.
+    LeWM with three frames where it was evaluated so (App. B.5), otherwise with one. Two recipes are two comparisons.
     """
     found = [c for c in findings.comparisons if c.method_a == "salt" and c.method_b in PAPERS_LEWM]
-    best = {tables.contest_order(c): c for c in sorted(found, key=lambda c: -PAPERS_LEWM.index(c.method_b))}
-    return sorted(best.values(), key=tables.contest_order)
+    with_three = {tables.contest_order(c) for c in found if c.method_b == PAPERS_LEWM[0]}
+    best = [c for c in found if c.method_b == PAPERS_LEWM[0] or tables.contest_order(c) not in with_three]
+    return sorted(best, key=tables.contest_order)
 
 
 def frames_of(c: Comparison) -> str:

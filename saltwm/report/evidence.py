@@ -1,10 +1,12 @@
 """What a study is judged by: its arms, their evaluations and diagnoses, and paired tests between them."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from saltwm.disk.records import Cell as Evaluated
-from saltwm.disk.records import Diagnosis, PairedDifference
+from saltwm.disk.records import Diagnosis, Evaluation, PairedDifference
+from saltwm.evaluation.contests import has_usual_planner
 from saltwm.evaluation.paired import holm, paired_difference
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import tables
@@ -63,12 +65,13 @@ class Evidence:
         return (*self.study.arms(environment), *self.study.more_arms(self, environment))
 
     def cells(self, environment: str, method: str, horizon: int = 5) -> list[Evaluated]:
-        """Cells of all task seeds, in their order."""
+        """Cells of all task seeds, in their order; those whose records say that they are what the name says."""
         found = [
             cell
             for cell in self.findings.cells
             if (cell.evaluation.environment, cell.evaluation.method) == (environment, method)
             and (cell.evaluation.protocol, cell.evaluation.horizon_blocks) == (self.study.protocol, horizon)
+            and _is_as_named(cell.evaluation)
         ]
         return sorted(found, key=lambda cell: cell.evaluation.seed)
 
@@ -96,6 +99,25 @@ class Evidence:
         """What was recorded of the run that was evaluated under that name."""
         names = {tables.run_name(cell.evaluation) for cell in self.cells(environment, method)}
         return [run for run in self.findings.runs if run.name in names and run.environment == environment]
+
+
+_OF_RECIPE = re.compile(r"(salt|lewm)(-s\d+)?(-history\d+)?", re.ASCII)
+"""Names that studies give to models of the recipe itself."""
+
+
+def _is_as_named(evaluation: Evaluation) -> bool:
+    """Whether a record is of blind CEM as the paper runs it and, under the name of a recipe's model, of that model.
+
+    A name is what somebody typed, or what is left of it: an ablation and a closed loop can be called salt.
+    """
+    e = evaluation
+    if e.look_every is not None or e.planner.get("kind", "cem") != "cem" or not has_usual_planner(e):
+        return False
+    if e.variant is None:
+        return True
+    frames = int(e.method.rpartition("-history")[2]) if "-history" in e.method else 1
+    is_departing = _OF_RECIPE.fullmatch(e.method) is not None and bool(e.variant.departures)
+    return not is_departing and e.history_frames == frames
 
 
 def outcomes(cells: Iterable[Evaluated]) -> list[bool]:

@@ -54,18 +54,30 @@ def _rows(cells: Sequence[Evaluated]) -> list[tuple[Sides, Comparison | None, Co
         for both, alone in ALONE.items():
             sides = {"prior": of_model.get("prior", []), "planner": of_model.get(alone, []), "both": of_model.get(both)}
             if sides["prior"] and sides["both"]:
-                found: Sides = {name: side or [] for name, side in sides.items()}
+                found = _on_shared_tasks({name: side or [] for name, side in sides.items()})
+                if not found["both"]:
+                    continue
                 more, better = (compare_shared(found["both"], found[other]) for other in ("prior", "planner"))
                 rows.append((found, more, better))
     return sorted(rows, key=lambda row: _order(row[0]["both"][0].evaluation))
 
 
+def _on_shared_tasks(sides: Sides) -> Sides:
+    """The sides on the task sets that the prior and both have; the planner alone if it has them all."""
+    sets = [{cell.evaluation.tasks_sha256 for cell in sides[side]} for side in ("prior", "both", "planner")]
+    shared = sets[0] & sets[1]
+    found = {name: [c for c in side if c.evaluation.tasks_sha256 in shared] for name, side in sides.items()}
+    return found if shared <= sets[2] else found | {"planner": []}
+
+
 def _by_model(cells: Sequence[Evaluated]) -> dict[tuple[object, ...], dict[str, list[Evaluated]]]:
-    """{what a row is of: {kind of planner: its cells}}; of several settings of one planner the first is taken."""
+    """{what a row is of: {kind of planner: its cells}}; of several settings of a planner, or priors, the first."""
     found: dict[tuple[object, ...], dict[str, list[Evaluated]]] = {}
+    priors: dict[str | None, str] = {}
     for cell in sorted(cells, key=lambda cell: cell.name):
         e = cell.evaluation
-        if e.checkpoint_sha256 is not None:
+        prior = priors.setdefault(e.checkpoint_sha256, e.prior_sha256) if e.prior_sha256 else None
+        if e.checkpoint_sha256 is not None and prior == e.prior_sha256:
             key = (e.environment, e.protocol, e.horizon_blocks, e.checkpoint_sha256, e.history_frames, e.look_every)
             same = found.setdefault(key, {}).setdefault(str(e.planner.get("kind", "cem")), [])
             if not same or same[0].evaluation.planner == e.planner:

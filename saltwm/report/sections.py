@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from saltwm.disk.records import Cell as Evaluated
 from saltwm.disk.records import Comparison, Diagnosis, Evaluation, Failure
-from saltwm.evaluation.contests import compare_shared, family, has_usual_planner, training_seed
+from saltwm.evaluation.contests import compare_shared, family, has_usual_planner, learnt_by, training_seed
 from saltwm.evaluation.paired import holm
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import BY_TASK, Claim
@@ -166,10 +166,29 @@ def search(findings: Findings) -> Table | None:
         "Not the paper's comparison: other planners, action priors and closed loops, each against plain blind CEM with "
         f"the same model on the same tasks (exact McNemar test, tasks paired inside training seeds, {BY_TASK}). "
         "Amortised imitation is the action prior alone: it plans nothing and repeats what the data's policy would do. "
-        f"{sum(test is not None for test in tests)} tests; Holm's p is for all of them together.",
+        f"{sum(test is not None for test in tests)} tests; Holm's p is for all of them together."
+        f"{_seen_by_priors(findings, shown)}",
         ("under", "method", "looks"),
         findings.commands(cell for row in shown for cell in row.cells),
     )  # fmt: skip
+
+
+def _seen_by_priors(findings: Findings, rows: Sequence[PooledRow]) -> str:
+    """A sentence on the protocols whose tasks come from the very data that a row's action prior was learnt on."""
+    data = {run.name: run.training.dataset_sha256 for run in findings.runs if run.training}
+    seen = dict.fromkeys(
+        row.protocol
+        for row in rows
+        for e in (cell.evaluation for cell in row.cells)
+        if e.prior_sha256 and (tasks := findings.task_sets.get(e.tasks_sha256)) and not tasks.protocol.held_out
+        if tasks.dataset_sha256 == data.get(tables.run_name(e) or "")
+    )
+    if not seen:
+        return ""
+    return (
+        f" Tasks of {' and '.join(f'`{name}`' for name in seen)} were drawn from the data that the action priors were "
+        "learnt on, training episodes included: a prior may have seen the very actions that lead to their goals."
+    )
 
 
 def _contest(row: PooledRow) -> tuple[object, ...]:
@@ -181,7 +200,8 @@ def _against_plain(row: PooledRow, rows: Sequence[PooledRow]) -> Comparison | No
     """The row against plain CEM with the same model; none for that row itself, or where it was not run."""
     for other in rows:
         mine, theirs = (
-            (tables.contest_order(e), family(e), e.history_frames) for e in (row.evaluation, other.evaluation)
+            (tables.contest_order(e), family(e), learnt_by(e), e.history_frames)
+            for e in (row.evaluation, other.evaluation)
         )
         if mine == theirs and _is_plain(other.evaluation) and other is not row:
             return compare_shared(row.cells, other.cells)

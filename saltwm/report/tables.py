@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.disk.records import Cell, Comparison, Evaluation, PlannedCell, Probe, Rate
-from saltwm.evaluation.contests import has_usual_planner, method_key, method_of, training_seed
+from saltwm.evaluation.contests import has_usual_planner, have_several_priors, method_key, method_of, training_seed
 from saltwm.evaluation.statistics import OverSeeds, over_seeds, over_tasks
 from saltwm.ground.strict_json import to_plain
 from saltwm.report.table import NONE, Table, plain_text, terminal
@@ -151,13 +151,17 @@ def looks(every: int | None) -> str:
 
 def _ambiguous(cells: Iterable[Cell], labels: Mapping[str, str]) -> set[str]:
     """Labels that several methods have under one protocol and horizon, or several cells on the same tasks."""
-    methods: dict[tuple[Any, ...], set[tuple[str, str, str]]] = {}
+    methods: dict[tuple[Any, ...], list[Cell]] = {}
     meetings: Counter[tuple[Any, ...]] = Counter()
     for cell in cells:
         e, label = cell.evaluation, labels[cell.name]
-        methods.setdefault((label, e.environment, e.protocol, e.horizon_blocks), set()).add(method_key(e))
+        methods.setdefault((label, e.environment, e.protocol, e.horizon_blocks), []).append(cell)
         meetings[label, e.environment, e.tasks_sha256, e.horizon_blocks, e.seed, training_seed(e)] += 1
-    several = {contest[0] for contest, keys in methods.items() if len(keys) > 1}
+    several = {
+        contest[0]
+        for contest, some in methods.items()
+        if len({method_key(cell.evaluation) for cell in some}) > 1 or have_several_priors(some)
+    }
     return several | {meeting[0] for meeting, count in meetings.items() if count > 1}
 
 

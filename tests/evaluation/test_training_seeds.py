@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, ModelVariant
-from saltwm.evaluation.contests import comparisons, method_of
+from saltwm.evaluation.contests import by_contest, comparisons, method_of
 from saltwm.evaluation.paired import holm
 from saltwm.evaluation.statistics import over_tasks, wilson
-from saltwm.ground.config import CEMConfig
+from saltwm.ground.config import CEMConfig, MapConfig
 from saltwm.ground.strict_json import to_plain
 from saltwm.report.tables import label_of, pooled_rows
 
@@ -95,6 +95,18 @@ def test_another_recipe_or_an_ablation_is_another_method():
     assert [method_of(c.evaluation) for c in cells] == ["salt", "salt-R-0"]
     assert [label_of(c.evaluation) for c in cells] == ["SALT", "SALT, R 0"]
     assert [row.label for row in pooled_rows(cells)] == ["SALT", "SALT, R 0"]
+
+
+def test_two_action_priors_of_one_model_are_two_methods_also_on_different_tasks():
+    planner = {"planner": to_plain(MapConfig())}
+    first = cell(SALT, "xx", prior_sha256="p", **planner)
+    other, same = (cell(SALT, "..", tasks="u" * 64, prior_sha256=prior, **planner) for prior in "qp")
+    assert [row.rate.n for row in pooled_rows([first, other])] == [2, 2]
+    assert [row.rate.n for row in pooled_rows([first, same])] == [4]
+    assert [len(methods) for methods in by_contest([first, other]).values()] == [2]
+    assert [len(methods) for methods in by_contest([first, same]).values()] == [1]
+    seeds = [cell(SALT, "xx", seed, prior_sha256=prior, **planner) for seed, prior in enumerate("pq")]
+    assert [row.training_seeds for row in pooled_rows(seeds)] == [(0, 1)]  # each seed has a prior of its own
 
 
 def test_a_row_over_training_seeds_shows_both_spreads():

@@ -7,7 +7,8 @@ import pytest
 from fake_results import make_results
 
 from saltwm.disk.durable import read_config, write_config
-from saltwm.disk.records import Diagnosis, Probes
+from saltwm.disk.records import Diagnosis, ModelVariant, Probes
+from saltwm.evaluation.contests import comparisons
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.report import paper_figures
 from saltwm.report.claims import below, claims, exact_for_salt_only, smaller
@@ -92,6 +93,38 @@ def test_an_ablation_does_not_stand_for_the_paper_s_model(copy):
 def test_diagnoses_over_different_horizons_are_not_compared(copy):
     change(copy, "lewm", Diagnosis, "diagnosis.json", rollout_error=(0.1, 0.2))
     assert verdicts(copy)["SALT's rollout error ends below LeWM's"] == ["not shown"]
+
+
+def test_two_recipes_of_salt_are_judged_apart_and_by_name(results):
+    findings = read_findings(results)
+    salt = next(c for c in findings.cells if (c.evaluation.method, c.evaluation.protocol) == ("salt", "clean"))
+    lost = tuple(dataclasses.replace(episode, success=False) for episode in salt.episodes)
+    record = dataclasses.replace(salt.evaluation, checkpoint_sha256="cd" * 32)
+    cells = (*findings.cells, dataclasses.replace(salt, name="other", evaluation=record, episodes=lost))
+    both = dataclasses.replace(findings, cells=cells, comparisons=tuple(comparisons(cells)))
+    (claim,) = (c for c in claims(both) if c.sentence == "SALT nevertheless plans better")
+    of_clean = [f for f in claim.findings if f.condition == "clean, H=5"]
+    assert sorted(f.verdict for f in of_clean) == ["does not hold", "holds"]
+    assert ["; other against " in f.measured for f in of_clean if f.verdict == "does not hold"] == [True]
+
+
+@pytest.mark.parametrize(("spread", "verdict"), [(0.2, "holds"), (1e-9, "not shown")])
+def test_training_seeds_must_agree_on_the_jacobian_too(results, spread, verdict):
+    findings = read_findings(results)
+    runs = []
+    for run in findings.runs:
+        for seed in (0, 1):
+            variant = ModelVariant(run.method, run.diagnosis.objective, 16, True, 0.3, 192, 5, 1, seed, (), "aa" * 32)
+            lewm_of_1 = {"jacobian_spread": spread} if (run.method, seed) == ("lewm", 1) else {}
+            changes = {
+                "name": f"{run.name}-{seed}",
+                "diagnosis": dataclasses.replace(run.diagnosis, variant=variant),
+                "probes": dataclasses.replace(run.probes, **lewm_of_1),
+            }
+            runs.append(dataclasses.replace(run, **changes))
+    judged = claims(dataclasses.replace(findings, runs=tuple(runs)))
+    (claim,) = (c for c in judged if c.sentence.startswith("The Jacobian depends"))
+    assert [f.verdict for f in claim.findings] == [verdict]
 
 
 def test_rules_on_their_own():

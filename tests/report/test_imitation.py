@@ -58,6 +58,16 @@ def test_other_weights_are_another_model(findings):
     )
 
 
+def test_another_prior_is_another_model_and_only_shared_tasks_are_counted(findings):
+    prior, both = (cell_of(findings, kind, 10, prior_sha256="p") for kind in ("prior", "map"))
+    assert rows(findings, cell_of(findings, "prior", 10, prior_sha256="q"), both) == []
+    more = cell_of(findings, "map", 20, prior_sha256="p", tasks_sha256="u" * 64)
+    alone = cell_of(findings, "gauss-newton", 4, tasks_sha256="u" * 64)
+    [row] = rows(findings, prior, both, more, alone)
+    assert row[5:8] == ["50.0 (10/20)", "-", "50.0 (10/20)"]
+    assert rows(findings, prior, more) == []
+
+
 def test_a_transformer_is_planned_for_by_sampling(findings):
     cells = [cell_of(findings, kind, n) for kind, n in {"prior": 10, "cem": 8, "cem-prior": 15}.items()]
     [row] = rows(findings, *cells)

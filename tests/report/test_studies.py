@@ -1,13 +1,16 @@
 """Studies are judged by their rules: what was made to be there is found, and nothing where there is nothing."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from saltwm.disk.records import Cell, EpisodeRecord, Evaluation
+from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, ModelVariant
 from saltwm.evaluation.paired import holm
 from saltwm.evaluation.statistics import wilson
+from saltwm.ground.config import CEMConfig, MapConfig
+from saltwm.ground.strict_json import to_plain
 from saltwm.report import studies
 from saltwm.report.studies import STUDIES, study_reports
 
@@ -55,6 +58,22 @@ def test_a_matrix_without_modulation_that_plans_worse_is_found_and_one_that_does
     assert verdicts("modulation", findings(salt, cell("reacher", "salt-modes0", range(99)))) == {
         "reacher": "does not hold"
     }
+
+
+def test_a_name_is_not_believed_where_the_record_says_something_else():
+    salt, other = cell("reacher", "salt", range(80)), cell("reacher", "salt-modes0", range(20))
+    recipe = ModelVariant("salt", "rollout", 16, True, 0.3, 192, 5, 7, 0, (), "aa" * 32)
+
+    def found(**changes):
+        record = dataclasses.replace(salt.evaluation, **{"variant": recipe, **changes})
+        return verdicts("modulation", findings(dataclasses.replace(salt, evaluation=record), other))
+
+    assert found() == {"reacher": "holds"}
+    assert found(look_every=1) == {}
+    assert found(planner=to_plain(MapConfig())) == {}
+    assert found(planner=to_plain(CEMConfig(candidates=9))) == {}
+    assert found(history_frames=3) == {}
+    assert found(variant=dataclasses.replace(recipe, departures=("d 96",))) == {}
 
 
 def table_3(gains):
