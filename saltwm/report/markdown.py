@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saltwm.disk import durable
+from saltwm.evaluation.contests import method_of
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report import paper_figures, sections, studies, tables
 from saltwm.report.claims import PAPERS_LEWM, Claim, claims
@@ -163,16 +165,14 @@ def readme_table(findings: Findings) -> str:
     lines = []
     for contest in dict.fromkeys((row.environment, row.protocol, row.horizon_blocks) for row in rows):
         here = [row for row in rows if (row.environment, row.protocol, row.horizon_blocks) == contest]
-        by_method: dict[str, PooledRow | None] = {
-            row.method: row for row in here if row.method in (*methods, *PAPERS_LEWM)
-        }
-        by_method["lewm"] = by_method.get(PAPERS_LEWM[0]) or by_method.get("lewm")
+        by_method = {name: [row for row in here if row.method == name] for name in (*methods, *PAPERS_LEWM)}
+        by_method["lewm"] = by_method[PAPERS_LEWM[0]] or by_method["lewm"]
         published = [paper_figures.success(*contest, method) for method in methods]
         lines.append(
             [
                 tables.environment_name(contest[0]),
                 contest[1],
-                *(_rate_with_interval(by_method.get(method)) for method in methods),
+                *(_rates_with_intervals(by_method[method]) for method in methods),
                 " / ".join(f"{rate.mean:.1f}" for rate in published if rate) or NONE,
             ]
         )
@@ -194,12 +194,15 @@ SEARCHES = {
 
 
 def _search_table(findings: Findings) -> str:
-    """Success of SALT under `clean`, by environment and by what finds the plan."""
-    cells = [cell for cell in findings.cells if cell.evaluation.protocol == "clean"]
+    """Success of SALT under `clean`, by environment and by what finds the plan; evaluation seeds together."""
+    own = CLEAN_PROTOCOL.name, CLEAN_PROTOCOL.horizon_blocks
+    cells = [cell for cell in findings.cells if (cell.evaluation.protocol, cell.evaluation.horizon_blocks) == own]
     shares: dict[str, dict[str, tuple[int, int]]] = {}
     for cell in sorted(cells, key=lambda cell: tables.environment_order(cell.evaluation.environment)):
-        counts = sum(episode.success for episode in cell.episodes), len(cell.episodes)
-        shares.setdefault(cell.evaluation.environment, {})[cell.evaluation.method] = counts
+        of, rate = shares.setdefault(cell.evaluation.environment, {}), cell.evaluation.success
+        if cell.evaluation.method == method_of(cell.evaluation):  # another model has a name of its own
+            reached, n = of.get(cell.evaluation.method, (0, 0))
+            of[cell.evaluation.method] = reached + rate.successes, n + rate.n
     lines = [
         [tables.environment_name(environment), *(_share(of.get(method)) for method in SEARCHES.values())]
         for environment, of in shares.items()
@@ -223,9 +226,14 @@ def _means(shares: Mapping[str, Mapping[str, tuple[int, int]]]) -> list[str]:
     return ["mean", *(f"**{sum(of) / len(of):.1f}**" if len(of) == len(shares) else NONE for of in rates)]
 
 
-def _rate_with_interval(row: PooledRow | None) -> str:
-    if row is None:
-        return NONE
+def _rates_with_intervals(rows: Sequence[PooledRow]) -> str:
+    """The rate of a method; of several recipes of it each, with the name of its run."""
+    if len(rows) == 1:
+        return _rate_with_interval(rows[0])
+    return "; ".join(f"{tables.run_name(row.evaluation)}: {_rate_with_interval(row)}" for row in rows) or NONE
+
+
+def _rate_with_interval(row: PooledRow) -> str:
     percent, counts, interval = map(plain, sections.rate_columns(row))
     more = "; 3 frames" if row.method == PAPERS_LEWM[0] else ""
     more += f"; {len(row.training_seeds)} training seeds" if len(row.training_seeds) > 1 else ""

@@ -9,8 +9,9 @@ from fake_results import make_results
 
 from saltwm.cli import main
 from saltwm.disk import durable
-from saltwm.disk.records import PlannedCell, read_cells
+from saltwm.disk.records import ModelVariant, PlannedCell, read_cells
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
+from saltwm.evaluation.statistics import wilson
 from saltwm.ground.config import GaussNewtonConfig, MapConfig
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.strict_json import to_plain
@@ -18,7 +19,7 @@ from saltwm.jobs.again import spell_again
 from saltwm.jobs.pages import Results
 from saltwm.report import sections
 from saltwm.report.findings import read_findings
-from saltwm.report.markdown import BEGIN, END, document, readme_table, with_table
+from saltwm.report.markdown import BEGIN, END, _search_table, document, readme_table, with_table
 from saltwm.report.table import markdown_table
 from saltwm.report.tables import duration, pooled_rows
 
@@ -124,7 +125,7 @@ def searched(findings, **changes):
 def test_a_search_is_tested_against_blind_cem_with_its_own_model_only(results):
     findings, planner = read_findings(results), to_plain(GaussNewtonConfig())
     assert " 1 tests;" in searched(findings, method="salt-gauss-newton", planner=planner)
-    assert " 0 tests;" in searched(findings, method="another", planner=planner, checkpoint_sha256="cd" * 32)
+    assert " 0 tests;" in searched(findings, method="salt-gauss-newton", planner=planner, checkpoint_sha256="cd" * 32)
 
 
 def test_the_document_says_where_tasks_come_from_the_data_of_the_prior(results, tmp_path):
@@ -140,6 +141,38 @@ def test_the_document_says_where_tasks_come_from_the_data_of_the_prior(results, 
     assert says in searched(same, **with_prior)
     assert says not in searched(other, **with_prior)
     assert says not in searched(same, method="salt-gauss-newton", planner=to_plain(GaussNewtonConfig()))
+
+
+def test_the_readme_hides_no_recipe_behind_another(results):
+    findings = read_findings(results)
+    of_salt = [c for c in findings.cells if c.evaluation.method == "salt" and c.evaluation.protocol == "clean"]
+    others = [
+        replace(c, name=f"{c.name}-other", evaluation=replace(
+            c.evaluation, checkpoint="runs/other", checkpoint_sha256="cd" * 32, success=wilson(0, 10)))
+        for c in of_salt
+    ]  # fmt: skip
+    lines = readme_table(replace(findings, cells=(*findings.cells, *others))).splitlines()
+    line = next(line for line in lines if line.startswith("| OGBench-Cube | clean"))
+    assert "| cube-salt: **" in line
+    assert "; other: **0.0** (0/10;" in line
+
+
+def test_the_readme_s_searches_count_all_evaluation_seeds_of_what_they_name(results):
+    findings = read_findings(results)
+    plain = next(c for c in findings.cells if (c.evaluation.method, c.evaluation.protocol) == ("salt", "clean"))
+
+    def line(*evaluations):
+        cells = tuple(replace(plain, name=str(i), evaluation=e) for i, e in enumerate(evaluations))
+        return _search_table(replace(findings, cells=cells)).splitlines()[2]
+
+    variant = ModelVariant("salt", "rollout", 16, True, 0.3, 192, 5, 7, 0, (), "aa" * 32)
+    searched = {"method": "salt-map", "planner": to_plain(MapConfig()), "variant": variant}
+    first = replace(plain.evaluation, success=wilson(9, 10), **searched)
+    other = replace(first, seed=2, tasks_sha256="u" * 64, success=wilson(1, 10))
+    assert "| **50.0** (10/20) |" in line(first, other)
+    assert "| **90.0** (9/10) |" in line(first, replace(other, horizon_blocks=3))
+    ablation = replace(variant, departures=("R 0",), recipe_sha256="bb" * 32)
+    assert "| **90.0** (9/10) |" in line(first, replace(other, variant=ablation))
 
 
 def test_a_missing_seed_leaves_a_hole_and_not_a_rate(results, tmp_path):
