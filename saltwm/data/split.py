@@ -122,9 +122,14 @@ def _why_same_episodes(trained: Source | None, other: Source) -> str | None:
         return f"it was trained on episodes of seed {trained.seed}, as these are"
     if isinstance(trained, Imported) and isinstance(other, Imported) and _same_file(trained, other):
         return f"it was trained on episodes of {trained.file}, as these are"
-    if isinstance(trained, Recorded) and isinstance(other, Recorded) and trained.file == other.file != "":
-        return f"it was trained on episodes of {trained.file}, as these are"
+    if isinstance(trained, Recorded) and isinstance(other, Recorded) and (shared := _files(trained) & _files(other)):
+        return f"it was trained on episodes of {min(shared)}, as these are"
     return None
+
+
+def _files(recorded: Recorded) -> set[str]:
+    """The files that recordings come from, those that a dataset grew by too."""
+    return {recorded.file, *(recorded.added or ())} - {""}
 
 
 def _same_file(one: Imported, other: Imported) -> bool:

@@ -12,7 +12,7 @@ from saltwm.disk.records import Cell, Rate
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.card import measured
 from saltwm.jobs.score import OfflineScore
-from saltwm.jobs.shelf import Item
+from saltwm.jobs.shelf import MODELS, Item
 
 MEASURES = ("rank", "error_against_stillness", "prior_nll")
 """Figures of a score; small is good in each. Only models with a prior have the last."""
@@ -64,8 +64,14 @@ def require_success(items: Sequence[Item], cells: Sequence[Cell], results: Path)
 
 def ordered(scores: Mapping[str, tuple[OfflineScore, Rate]]) -> Ordered:
     """The verdict on scores that stand beside success; models are called ENVIRONMENT-KIND."""
-    models = tuple(_Scored(name, name.rpartition("-")[0], score, rate) for name, (score, rate) in scores.items())
+    models = tuple(_Scored(name, _environment(name), score, rate) for name, (score, rate) in scores.items())
     return Ordered(models, tuple(_order(models, measure) for measure in MEASURES))
+
+
+def _environment(name: str) -> str:
+    """two-room of two-room-salt and of two-room-dino-wm."""
+    kinds = [kind for kind in MODELS if name.endswith(f"-{kind}")]
+    return name.removesuffix(f"-{max(kinds, key=len)}") if kinds else name
 
 
 def _order(models: Sequence[_Scored], measure: str) -> _Order:

@@ -9,7 +9,7 @@ import pytest
 from small_datasets import make_episode, make_recipe, write_dataset
 
 from saltwm.cli import main
-from saltwm.data.split import held_out_episodes, why_seen
+from saltwm.data.split import _why_same_episodes, held_out_episodes, why_seen
 from saltwm.disk import checkpoint, durable, layout
 from saltwm.disk import dataset_writer as parts
 from saltwm.disk.dataset import Dataset
@@ -247,3 +247,13 @@ def test_a_part_too_many_is_refused_unless_the_dataset_is_growing_to_it(grown, t
     shutil.copytree(path / "part-00000", path / f"part-{grown.recipe.parts:05d}")
     with pytest.raises(DamagedError, match="does not belong to the dataset"):
         Dataset.open(path)
+
+
+def test_recordings_that_a_dataset_grew_by_are_known_again():
+    trained, grown = (layout.Recorded(state_fields="", file="a.hdf5", added=added) for added in (None, ("b.hdf5",)))
+    other = layout.Recorded(state_fields="", file="b.hdf5")
+    assert "episodes of b.hdf5" in _why_same_episodes(grown, other)
+    assert "episodes of b.hdf5" in _why_same_episodes(other, grown)
+    assert "episodes of a.hdf5" in _why_same_episodes(trained, grown)
+    assert _why_same_episodes(trained, other) is None
+    assert _why_same_episodes(*[layout.Recorded(state_fields="")] * 2) is None  # a program's, which nobody can name

@@ -134,6 +134,13 @@ def test_a_figure_that_orders_models_as_success_does_is_told_from_one_that_does_
     assert (by_prior.correlation, by_prior.pairs) == (None, 0)  # no model has a prior
 
 
+def test_models_of_one_environment_are_paired_however_long_their_kind_is_called() -> None:
+    names = ("two-room-salt", "two-room-dino-wm", "two-room-salt-memory", "reacher-salt")
+    found = ordered({name: (scored(0.1, 0.9), wilson(90, 100)) for name in names})
+    assert [model.environment for model in found.models] == ["two-room"] * 3 + ["reacher"]
+    assert found.orders[0].pairs == 3
+
+
 def test_shipped_models_are_compared_with_the_success_of_the_records_alone(tmp_path: Path) -> None:
     items = of_recipes(HERE)
     rates = require_success(items, read_cells(Path("results")), Path("results"))
