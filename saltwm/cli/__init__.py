@@ -91,11 +91,12 @@ READING = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `saltwm` command."""
-    if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+    words = sys.argv[1:] if arguments is None else arguments
+    if words == ["--version"]:
         say(f"saltwm {version('saltwm')}")
         return
     try:
-        verb = parse(_with_own_environments(sys.argv[1:] if arguments is None else arguments))
+        verb = parse(_with_own_environments(words))
         with _sigterm_is_a_stop():
             perform(verb)
     except SaltError as error:
@@ -116,9 +117,9 @@ def _end(error: SaltError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-def parse(arguments: list[str] | None = None) -> Any:
+def parse(arguments: list[str]) -> Any:
     """The verb that the words stand for, not yet run."""
-    words = _in_todays_words(sys.argv[1:] if arguments is None else arguments)
+    words = _in_todays_words(arguments)
     if not words:
         raise UsageError("name a verb: saltwm demo shows what shipped models do, saltwm --help lists all verbs")
     if words[0].startswith("-"):

@@ -123,8 +123,8 @@ def _options(kind: type[Job] = Job) -> set[str]:
 
 @functools.singledispatch
 def tell(job: Job, result: Any) -> Told | None:
-    """What is printed of a job's result; without a function of its own, the fields of the result, if there is one."""
-    return None if result is None else Told(dataclasses.asdict(result))
+    """What is printed of a job's result; without a function of its own, the result or its fields, if there is one."""
+    return None if result is None else Told(result if isinstance(result, dict) else dataclasses.asdict(result))
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -236,11 +236,6 @@ def _judged(evaluation: Evaluate, score: Score) -> str:
     word = users.word_of(environment)
     named = ("--env", word) if word else ()
     return command_line("saltwm", *named, *shlex.split(spell(evaluation))[1:])
-
-
-@tell.register(Info)
-def _described(job: Info, card: dict[str, Any]) -> Told:
-    return Told(card)
 
 
 @tell.register(Prior)

@@ -190,13 +190,19 @@ class OneFrameStart:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
-    """Error propagation of one model, by rollout step 1..H (lists have H entries)."""
+class OfRun:
+    """What every record of a run begins with."""
 
     environment: str
     method: str
     objective: str
     run: str
+
+
+@dataclass(frozen=True)
+class Diagnosis(OfRun):
+    """Error propagation of one model, by rollout step 1..H (lists have H entries)."""
+
     trajectories: int
     one_step_error: float
     """Mean |epsilon| / mean |z - mean z|: one-step error relative to the latents' spread."""
@@ -261,13 +267,9 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Probes:
+class Probes(OfRun):
     """What one model's latents know, measured on held-out episodes."""
 
-    environment: str
-    method: str
-    objective: str
-    run: str
     frames: int
     """Frames that the probes were scored on; as many others fitted them."""
     fields: tuple[Probe, ...]
@@ -286,13 +288,9 @@ class Probes:
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(OfRun):
     """What was trained, on what, for how long."""
 
-    environment: str
-    method: str
-    objective: str
-    run: str
     preset: str
     steps: int
     batch_size: int
@@ -307,16 +305,12 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Decoding:
+class Decoding(OfRun):
     """Open-loop predictions of one model, decoded on held-out episodes (App. C.5), beside a picture of some.
 
     Errors are mean squared differences of pixels in 0 .. 1, by frame.
     """
 
-    environment: str
-    method: str
-    objective: str
-    run: str
     decoder: str
     """small or paper."""
     steps: int

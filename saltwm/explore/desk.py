@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from saltwm.planning.prior import ActionPrior
 
 GALLERY_FRAMES = 1024
-ENCODED_AT_A_TIME = 64
 DECODER_STEPS = 1000
 DRAWN_SIZE, RENDERED_SIZE = 192, 128
 """Side of a shown picture: of worlds that are drawn with arrays, and of those that MuJoCo renders."""
@@ -207,11 +206,9 @@ class Desk:
 
     def encode(self, model: str, frames: Frame) -> "Tensor":
         """Frames [N, H, W, 3] -> latents [N, D]."""
-        import torch
+        from saltwm.diagnostics.probe import encode_pictures
 
-        with torch.no_grad():
-            parts = torch.from_numpy(np.ascontiguousarray(frames)).split(ENCODED_AT_A_TIME)
-            return torch.cat([self.model(model).encode(part[None])[0] for part in parts])
+        return encode_pictures(self.model(model), np.ascontiguousarray(frames))
 
     def _gallery(self, model: str) -> Gallery:
         name = self.data_of(model)

@@ -17,13 +17,11 @@ from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
 from saltwm.interop.pictures import read_picture
-from saltwm.interop.recordings import Recording, choose_camera
+from saltwm.interop.recordings import NUMBER_BYTES, Recording, choose_camera, numbers
 
 STATE_COLUMNS = ("state", "proprio", "observation_state")
 """The first of these that is there is the state."""
 ROWS_AT_ONCE = 64
-NUMBER_BYTES = 40
-"""Memory that a number takes on its way from the table to an array, about."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,9 @@ class LanceTable:
             where = f"{self.path}: episode {episode}"
             budget.require(where, f"{stop - start} rows", NUMBER_BYTES * width * (stop - start))
             rows = self.table.to_table(columns=names, offset=start, limit=stop - start)
-            actions = _numbers(where, "action", rows["action"].to_pylist())
-            states = _numbers(where, self.state, rows[self.state].to_pylist()) if self.state else None
-            yield Recording(self._frames(where, start, stop), actions[:-1], states, str(self.path))
+            columns = {name: _vectors(numbers(where, name, rows[name].to_pylist())) for name in names}
+            frames, states = self._frames(where, start, stop), columns.get(self.state or "")
+            yield Recording(frames, columns["action"][:-1], states, str(self.path))
 
     def _frames(self, where: str, start: int, stop: int) -> Iterator[NDArray[np.uint8]]:
         """The pictures of an episode, a few read at a time: one may be repeated over many rows of a small file."""
@@ -115,9 +113,5 @@ def _width(kind: Any) -> int:
     return int(getattr(kind, "list_size", 1))
 
 
-def _numbers(where: str, name: str, values: list[Any]) -> NDArray[np.float64]:
-    try:
-        found = np.asarray(values, np.float64)
-    except (ValueError, TypeError) as error:
-        raise DamagedError(f"{where}: {name}: expected as many numbers in every row ({error})") from error
-    return found[:, None] if found.ndim == 1 else found
+def _vectors(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return values[:, None] if values.ndim == 1 else values

@@ -24,14 +24,12 @@ from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
 from saltwm.interop.pictures import read_picture
-from saltwm.interop.recordings import Recording, choose_camera
+from saltwm.interop.recordings import NUMBER_BYTES, Recording, choose_camera, numbers
 from saltwm.interop.video import read_video
 
 STATE = "observation.state"
 GAP_SHARE = 0.1
 """Share of a frame's time by which a timestamp may be off its place."""
-NUMBER_BYTES = 40
-"""Memory that a number takes on its way from a table to an array, about."""
 PLACE = re.compile(r"\{video_key\}|\{(chunk|file)_index(:0?\d{1,2}d)?\}|[^{}]")
 """What a path template is made of; Python's own format would take any width and any attribute."""
 
@@ -181,10 +179,4 @@ def _require_column(where: str, rows: Any, name: str) -> None:
 
 def _column(where: str, rows: Any, name: str) -> NDArray[Any]:
     _require_column(where, rows, name)
-    values = rows[name].to_pylist()
-    if any(value is None for value in values):
-        raise DamagedError(f"{where}: {name}: row {values.index(None)} is empty")
-    try:
-        return np.asarray(values, np.float64)
-    except (ValueError, TypeError) as error:
-        raise DamagedError(f"{where}: {name}: expected as many numbers in every row ({error})") from error
+    return numbers(where, name, rows[name].to_pylist())

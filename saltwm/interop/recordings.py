@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from saltwm.disk import dataset_writer as parts
 from saltwm.disk import durable, layout
@@ -24,11 +25,13 @@ from saltwm.envs.base import StateField, spell_fields
 from saltwm.ground import budget
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import WorldSpec
-from saltwm.ground.errors import MismatchError, SaltError, ShapeError, UsageError
+from saltwm.ground.errors import DamagedError, MismatchError, SaltError, ShapeError, UsageError
 from saltwm.ground.frames import Fit, square
 from saltwm.ground.progress import progress
 from saltwm.ground.strict_json import to_plain
 
+NUMBER_BYTES = 40
+"""Memory that a number takes on its way from a table to an array, about."""
 PART_STEPS = 4000
 PART_BYTES = 256 * 2**20
 """A part is held in memory before it is written: about this many steps and bytes of frames at most."""
@@ -253,6 +256,16 @@ def _checked(where: str, index: int, recording: Recording, size: int, fit: Fit, 
             raise ShapeError(f"{name}: state: expected [{count}, S], one per frame, found {list(states.shape)}")
         layout.check_finite(name, "state", states)
     return Episode(np.stack(frames), actions, states)
+
+
+def numbers(where: str, name: str, values: list[Any]) -> NDArray[np.float64]:
+    """A column of a table [rows] or [rows, columns]; DamagedError for an empty row, or rows of different sizes."""
+    if any(value is None for value in values):
+        raise DamagedError(f"{where}: {name}: row {values.index(None)} is empty")
+    try:
+        return np.asarray(values, np.float64)
+    except (ValueError, TypeError) as error:
+        raise DamagedError(f"{where}: {name}: expected as many numbers in every row ({error})") from error
 
 
 def choose_camera(path: Path, cameras: list[str], camera: str | None) -> str:

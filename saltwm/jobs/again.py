@@ -32,8 +32,6 @@ class Again(Composite):
     Where several jobs filled the folder, such as diagnose and decode, all of them are run.
     """
 
-    VERB = "again"
-
     folders: Positional[Some[Path]]
     """Folders that jobs filled: datasets, runs, evaluations, diagnoses, ..."""
     out: Aside[Maybe[Path]] = None

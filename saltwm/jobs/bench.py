@@ -70,8 +70,6 @@ class Measured(NamedTuple):
 class Bench(Job):
     """Benchmark; targets are ratios within one run, so they transfer between machines."""
 
-    VERB = "bench"
-
     name: Positional[str] = "all"
     """plan, train, collect, load, explore, or all of them; efficiency is the paper's Table 2 as one record."""
     out: Aside[Maybe[Path]] = None

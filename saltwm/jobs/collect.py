@@ -11,7 +11,7 @@ from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import RenderQuality, Variant
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError, Stopped
 from saltwm.ground.strict_json import differing_fields, from_plain, to_plain
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, spell
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, ProcessCount, RayAddress, spell
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
@@ -36,8 +36,6 @@ class Collect(Job):
     A finished dataset takes more: the same command with more --episodes adds those that are missing.
     """
 
-    VERB = "collect"
-
     environment: Positional[str]
     """two-room, push-t, reacher, cube, cube-double, or module:Class for a class of your own."""
     out: Aside[Path]
@@ -60,10 +58,8 @@ class Collect(Job):
     """Every episode is for evaluation: train refuses the dataset, and tasks may come from all of it."""
     episodes_per_part: Maybe[int] = None
     """Episodes that are written at a time; by default as many as have about 4000 steps."""
-    workers: Aside[int] = 2
-    """Processes."""
-    ray: Aside[Maybe[str]] = None
-    """HOST:PORT of a Ray cluster's head: the processes run there, with a CPU each (needs the extra `ray`)."""
+    workers: ProcessCount = 2
+    ray: RayAddress = None
     json: AsJson = False
 
     def do(self) -> "Dataset":

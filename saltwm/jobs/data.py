@@ -12,76 +12,78 @@ from saltwm.jobs.collect import Collect
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some
 
 if TYPE_CHECKING:
-    from saltwm.disk.dataset import Dataset
+    from saltwm.disk.dataset import Dataset, Verify
     from saltwm.disk.layout import Recipe
     from saltwm.jobs.inspection import DatasetInfo, DatasetStats, Preview
 
 
 @dataclass(frozen=True)
-class DataInfo(Job):
+class _OfDataset(Job):
+    """A job on one dataset."""
+
+    dataset: Positional[Path]
+    """Dataset directory."""
+
+    def opened(self, verify: "Verify" = "sizes") -> "Dataset":
+        """The dataset; damage is an error with exit code 6."""
+        from saltwm.disk.dataset import Dataset
+
+        return Dataset.open(self.dataset, verify)
+
+
+@dataclass(frozen=True)
+class DataInfo(_OfDataset):
     """Show what a dataset says of itself."""
 
     VERB = "data info"
 
-    dataset: Positional[Path]
-    """Dataset directory."""
     json: AsJson = False
 
     def do(self) -> "DatasetInfo":
         """The facts."""
-        from saltwm.disk.dataset import Dataset
         from saltwm.jobs.inspection import info
 
-        return info(Dataset.open(self.dataset, verify="sizes"))
+        return info(self.opened())
 
 
 @dataclass(frozen=True)
-class DataVerify(Job):
+class DataVerify(_OfDataset):
     """Check every hash, shape and value of a dataset."""
 
     VERB = "data verify"
 
-    dataset: Positional[Path]
-    """Dataset directory."""
     json: AsJson = False
 
     def do(self) -> "Dataset":
-        """The dataset, which is whole; damage is an error with exit code 6."""
-        from saltwm.disk.dataset import Dataset
-
-        return Dataset.open(self.dataset, verify="full")
+        """The dataset, which is whole."""
+        return self.opened("full")
 
 
 @dataclass(frozen=True)
-class DataStats(Job):
+class DataStats(_OfDataset):
     """Show whether the data are worth learning from: solved pairs, motion, coverage, actions; with a picture."""
 
     VERB = "data stats"
 
-    dataset: Positional[Path]
-    """Dataset directory."""
     out: Aside[Path] = Path("stats.png")
     """The picture."""
     json: AsJson = False
 
     def do(self) -> "DatasetStats":
         """Measure and draw."""
-        from saltwm.disk.dataset import Dataset
         from saltwm.jobs.inspection import plot_stats, stats
 
-        dataset = Dataset.open(self.dataset, verify="sizes")
+        dataset = self.opened()
         plot_stats(dataset, self.out)
         return stats(dataset)
 
 
 @dataclass(frozen=True)
-class DataPreview(Job):
+class DataPreview(_OfDataset):
     """Draw a contact sheet and a moving picture of some episodes."""
 
     VERB = "data preview"
 
-    dataset: Positional[Path]
-    """Dataset directory."""
     out: Aside[Path] = Path("preview")
     """Directory for the pictures."""
     only: Some[int] = ()
@@ -90,15 +92,14 @@ class DataPreview(Job):
 
     def do(self) -> "Preview":
         """Draw."""
-        from saltwm.disk.dataset import Dataset
         from saltwm.jobs.inspection import preview
 
-        return preview(Dataset.open(self.dataset, verify="sizes"), self.out, only=self.only)
+        return preview(self.opened(), self.out, only=self.only)
 
 
 @dataclass(frozen=True)
 class DataImport(Job):
-    """Bring in recordings: LeRobot v3, Lance, Minari, folders of videos or pictures with a CSV, or a benchmark file.
+    """Import recordings: LeRobot v3, Lance, Minari, folders of videos or pictures with a CSV, or a benchmark file.
 
     Benchmark files are .h5, .h5.zst and .tar.zst; their import goes on where it was interrupted. A dataset grows: the
     same command takes the episodes that came since, or more --episodes of a file; --append adds another folder.
@@ -179,23 +180,20 @@ def maker(dataset: Path) -> Collect | DataImport | None:
 
 
 @dataclass(frozen=True)
-class DataExport(Job):
+class DataExport(_OfDataset):
     """Write a dataset as an HDF5 file that stable-worldmodel reads."""
 
     VERB = "data export"
 
-    dataset: Positional[Path]
-    """Dataset directory."""
     out: Aside[Path]
     """The file."""
     json: AsJson = False
 
     def do(self) -> None:
         """Write the file."""
-        from saltwm.disk.dataset import Dataset
         from saltwm.interop.hdf5 import export_hdf5
 
-        export_hdf5(Dataset.open(self.dataset), self.out)
+        export_hdf5(self.opened("full"), self.out)
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,6 @@ class Finding:
 class Doctor(Job):
     """Check the machine: versions, threads, devices, renderers; what is missing and how to get it."""
 
-    VERB = "doctor"
-
     json: AsJson = False
 
     def do(self) -> list[Finding]:

@@ -30,7 +30,7 @@ from saltwm.ground.config import (
     ProtocolName,
 )
 from saltwm.ground.errors import MismatchError, UsageError
-from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional
+from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional, ProcessCount, RayAddress, ResultsFolder
 from saltwm.model.traits import learnt_name, traits_of
 from saltwm.planning.names import planner_named, planner_text
 
@@ -96,9 +96,9 @@ class Acting(Filed):
     look_every: Maybe[int] = None
     """Action blocks executed before the next look and plan; all that were planned by default, as in the paper."""
     planner: Maybe[PlannerFlag] = None
-    """cem (the default), icem, mppi, gradient; gauss-newton and map for state-affine models; map, cem-map, prior,
-    cem-prior, icem-prior and mppi-prior use the action prior that saltwm prior makes. With settings of its own, such as
-    gauss-newton,mu=0.1, name the method. Or a function of yours: module:function."""
+    """cem (the default), icem, mppi or gradient; gauss-newton for state-affine models; or module:function of your own.
+    With an action prior (saltwm prior): map for state-affine models, cem-map, prior, cem-prior, icem-prior, mppi-prior.
+    Settings follow the name: gauss-newton,mu=0.1. Then give the method a name of its own, too."""
     history: int = 1
     """Frames that a transformer predictor may look back at; the authors' evaluation gives it one."""
     method: Maybe[str] = None
@@ -128,14 +128,9 @@ class Acting(Filed):
 class Evaluate(Acting):
     """Plan with a trained model (or act at random) on a frozen set of tasks and record every episode."""
 
-    VERB = "evaluate"
-
-    out: Aside[Path] = Path("results")
-    """Results directory."""
-    workers: Aside[int] = 2
-    """Processes."""
-    ray: Aside[Maybe[str]] = None
-    """HOST:PORT of a Ray cluster's head: the processes run there, with a CPU each (needs the extra `ray`)."""
+    out: Aside[ResultsFolder] = Path("results")
+    workers: ProcessCount = 2
+    ray: RayAddress = None
     pictures: Aside[int] = 4
     """Episodes to film."""
     json: AsJson = False
@@ -158,8 +153,6 @@ class Play(Acting):
     It is the task of an evaluation with the same options. Without --planner and --look-every it searches as well as
     the model can: with map and a look after each block where there is an action prior, with cem where there is none.
     """
-
-    VERB = "play"
 
     task: int = 0
     """Number of the task."""

@@ -28,8 +28,6 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class Explore(Job):
     """See what a world model thinks, live in a browser: act, imagine, browse episodes, map latents, look at data."""
 
-    VERB = "explore"
-
     given: Positional[Some[str]] = ()
     """Checkpoints, results or datasets, or folders of them, or the name of an environment; the shipped ones if none."""
     host: str = "127.0.0.1"

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST_KNOWN = 512
 """States that can stand for a latent: each is drawn and encoded once."""
-ENCODED_AT_A_TIME = 64
 
 
 @dataclass(frozen=True)
@@ -85,11 +84,9 @@ class Imagination:
         return [self.known[nearest[place]] for place in at]
 
     def _encode(self, states: State) -> "Tensor":
-        import torch
+        from saltwm.diagnostics.probe import encode_pictures
 
-        frames = torch.from_numpy(self.env.draw_many(states, self.model.world.image_size))
-        with torch.no_grad():
-            return torch.cat([self.model.encode(part[None])[0] for part in frames.split(ENCODED_AT_A_TIME)])
+        return encode_pictures(self.model, self.env.draw_many(states, self.model.world.image_size))
 
 
 def imagination(job: Acting, tasks: TaskSet, outcomes: Sequence[Outcome], env: PlanningEnv) -> Imagination | None:

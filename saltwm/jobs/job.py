@@ -37,6 +37,10 @@ __all__ = [
     "MaybeSome",
     "Memo",
     "Positional",
+    "ProcessCount",
+    "RayAddress",
+    "ResultsFolder",
+    "RunFolder",
     "Some",
     "claim",
     "command_line",
@@ -52,6 +56,11 @@ Some = Annotated[tuple[T, ...], tyro.conf.arg(help_behavior_hint="")]
 MaybeSome = Annotated[tuple[T, ...] | None, tyro.conf.arg(help_behavior_hint="", metavar="ONE [ANOTHER ...]")]
 """As many as one likes; giving none differs from leaving the option out."""
 AsJson = Aside[Annotated[bool, tyro.conf.arg(help="Print the result as JSON.")]]
+RunFolder = Annotated[Path, tyro.conf.arg(help="Run or checkpoint directory.")]
+ResultsFolder = Annotated[Path, tyro.conf.arg(help="Results directory.")]
+ProcessCount = Aside[Annotated[int, tyro.conf.arg(help="Processes.")]]
+_RAY = "HOST:PORT of a Ray cluster's head: the processes run there, with a CPU each (needs the extra `ray`)."
+RayAddress = Aside[Annotated[str | None, tyro.conf.arg(help=_RAY, help_behavior_hint="")]]
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,12 @@ class Job:
     """Anything that the command line does: a value with a function."""
 
     VERB: ClassVar[str]
+    """What a person types: the name of its class, unless the class says otherwise."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "VERB" not in vars(cls):
+            cls.VERB = cls.__name__.lower()
 
     def do(self) -> Any:
         """Do the job, and return what there is to tell; the command line prints that."""
@@ -139,7 +154,7 @@ def _defaults(kind: type[Job]) -> dict[str, Any]:
 
 def spell(job: Any) -> str:
     """The command of a job, without the options that have their default."""
-    words: list[object] = ["saltwm", *getattr(job, "VERB", type(job).__name__.lower()).split()]
+    words: list[object] = ["saltwm", *job.VERB.split()]
     for field in dataclasses.fields(job):
         value = getattr(job, field.name)
         values = [_word(one) for one in (value if isinstance(value, tuple) else (value,))]

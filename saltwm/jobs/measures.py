@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from saltwm.disk import durable
 from saltwm.disk.claim import require_same
-from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional
+from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional, ResultsFolder
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
@@ -34,8 +34,7 @@ class Measuring(Filed):
     """Run or checkpoint directory; its model is left as it is."""
     data: Memo[Path]
     """Dataset: the model is measured on held-out episodes; what is fitted for that is fitted on the others."""
-    out: Aside[Path] = Path("results")
-    """Results directory."""
+    out: Aside[ResultsFolder] = Path("results")
 
     @property
     def folder(self) -> Path:
@@ -77,7 +76,6 @@ class Measuring(Filed):
 class Diagnose(Measuring):
     """Measure how a model's errors propagate (App. C) and what its latents know: probes, costs against distances."""
 
-    VERB = "diagnose"
     FILE = "diagnose.json"
     RECORD = "diagnosis.json"
 
@@ -107,7 +105,6 @@ class Diagnose(Measuring):
 class Decode(Measuring):
     """Draw open-loop predictions with a decoder fitted afterwards (App. C.5): for looking, never for planning."""
 
-    VERB = "decode"
     FILE = "decode.json"
     RECORD = "decoded.json"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from saltwm.disk import durable
 from saltwm.ground.checks import at_least
 from saltwm.jobs.again import spell_again
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Positional, Some, spell
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Positional, ResultsFolder, Some, spell
 
 if TYPE_CHECKING:
     from saltwm.disk.records import PairedAnatomy
@@ -15,12 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report(Job):
-    """Write one self-contained page from the records under a results directory."""
+    """Write the report of a results directory: one page, with its pictures in a folder beside it."""
 
-    VERB = "report"
-
-    results: Positional[Path]
-    """Results directory."""
+    results: Positional[ResultsFolder]
     out: Aside[Path] = Path("report")
     """Where index.html goes."""
     json: AsJson = False
@@ -36,10 +33,7 @@ class Report(Job):
 class Results(Job):
     """Write docs/results.md and the README's table from the records under a results directory, or check them."""
 
-    VERB = "results"
-
-    results: Positional[Path]
-    """Results directory."""
+    results: Positional[ResultsFolder]
     out: Aside[Maybe[Path]] = None
     """The document; docs/results.md by default, unless that was made from other records."""
     readme: Aside[Maybe[Path]] = None
@@ -65,8 +59,6 @@ class Film(Job):
 
     The films lie in the evaluations' own folders, where the report finds them.
     """
-
-    VERB = "film"
 
     recorded: Positional[Some[Path]]
     """Folders of evaluations, or results directories."""
@@ -99,12 +91,9 @@ class Dissected(NamedTuple):
 
 @dataclass(frozen=True)
 class Anatomy(Job):
-    """Take apart where two methods fail on the same tasks: by kind, paired, and a page for each failed episode."""
+    """Show where two methods fail on the same tasks: how often, in which way, and a page for each failed episode."""
 
-    VERB = "anatomy"
-
-    results: Positional[Path]
-    """Results directory."""
+    results: Positional[ResultsFolder]
     a: Positional[str]
     """A method (salt, lewm, ...) or the name of one evaluation."""
     b: Positional[str]

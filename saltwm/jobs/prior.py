@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saltwm.ground.config import PriorConfig
-from saltwm.jobs.job import AsJson, Job, Positional
+from saltwm.jobs.job import AsJson, Job, Positional, RunFolder
 
 if TYPE_CHECKING:
     from saltwm.jobs.prior_learner import PriorResult
@@ -20,10 +20,7 @@ class Prior(Job):
     It goes to the run's folder `prior`; a stopped or killed job goes on and ends the same.
     """
 
-    VERB = "prior"
-
-    run: Positional[Path]
-    """Run or checkpoint directory."""
+    run: Positional[RunFolder]
     data: Path
     """The dataset that the model was trained on."""
     horizon: int = _USUAL.horizon_blocks

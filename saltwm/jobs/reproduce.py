@@ -36,8 +36,6 @@ class Reproduce(Composite):
     SALT also gets an action prior, and is evaluated with it and a look after each block.
     """
 
-    VERB = "reproduce"
-
     environment: Positional[str]
     """two-room, push-t, reacher, cube or cube-double; or all of the preset, one after another."""
     out: Aside[Path]

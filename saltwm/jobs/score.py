@@ -53,8 +53,6 @@ class OfflineScore:
 class Score(Job):
     """Score a model on recordings alone: rank of the recorded actions, error against stillness, the prior's honesty."""
 
-    VERB = "score"
-
     run: Positional[Path]
     """Run or checkpoint directory; all, with --against: every shipped model on its shipped data."""
     data: Maybe[Path] = None
@@ -141,6 +139,7 @@ def _encoded(model: "WorldModel", dataset: Any, job: Score) -> Stretches:
     import torch
 
     from saltwm.data.split import held_out
+    from saltwm.diagnostics.probe import encode_pictures
     from saltwm.ground.rng import stream
     from saltwm.jobs.diagnose import read_stretches
 
@@ -157,16 +156,10 @@ def _encoded(model: "WorldModel", dataset: Any, job: Score) -> Stretches:
     found = read_stretches(dataset, long_enough, length, skip, job.pairs, stream(job.seed, "score"))
     with torch.inference_mode():
         blocks = torch.from_numpy(found.blocks)
-        z = torch.cat([model.encode(torch.from_numpy(part)) for part in _in_parts(found.frames)])
+        z = encode_pictures(model, found.frames.reshape(-1, *found.frames.shape[2:])).unflatten(0, (job.pairs, -1))
         encoder = model.action_encoder
         mean, std = encoder.action_mean.repeat(skip), encoder.action_std.repeat(skip)
         return Stretches(z, model.condition(blocks), (blocks[:, -horizon:] - mean) / std, window)
-
-
-def _in_parts(frames: Any) -> list[Any]:
-    """At most 256 pictures at a time."""
-    step = max(1, 256 // frames.shape[1])
-    return [frames[first : first + step] for first in range(0, len(frames), step)]
 
 
 def _ranked(model: "WorldModel", stretches: Stretches, seed: int) -> dict[str, Any]:

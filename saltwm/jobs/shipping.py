@@ -8,7 +8,7 @@ from saltwm.ground.errors import UsageError
 from saltwm.jobs.again import spell_again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import made
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, spell
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, ResultsFolder, RunFolder, spell
 from saltwm.jobs.train import Train
 
 if TYPE_CHECKING:
@@ -33,10 +33,7 @@ class Shipped(NamedTuple):
 class Ship(Job):
     """Make a small checkpoint of a finished run that others can plan with: weights alone, hashed, with a card."""
 
-    VERB = "ship"
-
-    run: Positional[Path]
-    """Run or checkpoint directory."""
+    run: Positional[RunFolder]
     out: Aside[Path]
     """Where it goes, checkpoints/ENV-MODEL by custom; a shipped checkpoint there is replaced."""
     precision: Literal["half", "full"] = "half"
@@ -69,12 +66,9 @@ class Ship(Job):
 class Card(Job):
     """Write a shipped checkpoint's README.md again, with the rates that its evaluations measured."""
 
-    VERB = "card"
-
     checkpoint: Positional[Path]
     """Shipped checkpoint."""
-    results: Path = Path("results")
-    """Results directory."""
+    results: ResultsFolder = Path("results")
     json: AsJson = False
 
     def do(self) -> Path:
@@ -102,9 +96,7 @@ class Shown(NamedTuple):
 class Demo(Job):
     """Plan with a shipped model towards a goal that nobody trained on, and film it; without a name: what is shipped."""
 
-    VERB = "demo"
-
-    environment: Positional[str | None] = None
+    environment: Positional[Maybe[str]] = None
     """two-room, push-t, reacher, cube or cube-double; or all."""
     model: str = "salt"
     """salt: state-affine transition; salt-memory: one that remembers; lewm: transformer predictor."""

@@ -259,8 +259,6 @@ class Step:
 class Study(Job):
     """Run one of the paper's studies, or list them with what each costs and how far it is; goes on where it stopped."""
 
-    VERB = "study"
-
     name: Positional[Maybe[str]] = None
     """objective, objectives, modulation, spectral, lambda, dim, rollout, horizon, efficiency, seeds or cube-double."""
     data: Path = Path("work/data")

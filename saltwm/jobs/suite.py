@@ -24,7 +24,18 @@ from saltwm.jobs.evaluate import (
     settle,
     shown_history,
 )
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Positional, Some
+from saltwm.jobs.job import (
+    Aside,
+    AsJson,
+    Job,
+    Maybe,
+    MaybeSome,
+    Positional,
+    ProcessCount,
+    RayAddress,
+    ResultsFolder,
+    Some,
+)
 from saltwm.model.traits import learnt_name
 from saltwm.planning.names import planner_named
 
@@ -41,16 +52,13 @@ DEFAULT_SEEDS = (1,)
 class Suite(Job):
     """Evaluate runs and the random policy under several protocols, horizons and seeds; goes on where it stopped."""
 
-    VERB = "suite"
-
     runs: Positional[Some[Path]]
     """Run or checkpoint directories; each is evaluated on the dataset of the world that it learnt."""
     data: Some[Path] = ()
     """Datasets that the tasks are chosen from."""
     task_sets: Some[Path] = ()
     """Frozen tasks instead, such as results/tasks/*.json: they say protocol, seed and number."""
-    out: Aside[Path] = Path("results")
-    """Results directory."""
+    out: Aside[ResultsFolder] = Path("results")
     protocols: MaybeSome[ProtocolName] = None
     """See saltwm evaluate; paper and clean by default."""
     horizons: Some[int] = ()
@@ -67,10 +75,8 @@ class Suite(Job):
     """Tasks per cell; 50 for paper and long, 100 for clean."""
     no_random: bool = False
     """Skip the random policy."""
-    workers: Aside[int] = 2
-    """Processes."""
-    ray: Aside[Maybe[str]] = None
-    """HOST:PORT of a Ray cluster's head: the processes run there, with a CPU each (needs the extra `ray`)."""
+    workers: ProcessCount = 2
+    ray: RayAddress = None
     pictures: Aside[int] = 4
     """Episodes to film per cell."""
     json: AsJson = False

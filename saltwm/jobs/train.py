@@ -11,7 +11,7 @@ import tyro
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import ModelConfig, ModelName, ObjectiveName, PrecisionName, RunConfig
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Memo, Positional, Some, spell
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Memo, Positional, RunFolder, Some, spell
 from saltwm.jobs.presets import run_config
 from saltwm.losses.own import is_own
 from saltwm.losses.table import has_sigreg
@@ -41,8 +41,6 @@ class Train(Job):
     With more --steps than it was begun with, a run is prolonged: its learning rate warms up and falls to 0 once more.
     """
 
-    VERB = "train"
-
     dataset: Positional[Memo[Path]]
     """Dataset directory."""
     out: Aside[Path]
@@ -50,11 +48,10 @@ class Train(Job):
     preset: PresetWord = "cpu"
     """Where all values start from; full-size: the paper's."""
     model: ModelName = "salt"
-    """salt: state-affine transition; lewm: transformer predictor; dino-wm: predictor over the patches of a frozen
-    DINOv2, which --dino names."""
+    """salt: state-affine transition; lewm: transformer; dino-wm: transformer over the patches of a frozen DINOv2."""
     objective: Maybe[str] = None
-    """salt, lewm, pldm, sub-jepa, sd-jepa, smwm, delta-jepa, or a module:name of your own; rollout and one-step are
-    salt's and lewm's. Default: the model's."""
+    """salt, lewm, pldm, sub-jepa, sd-jepa, smwm, delta-jepa, or your own module:name; by default the model's own.
+    rollout is the same as salt, one-step the same as lewm."""
     prediction: Maybe[ObjectiveName] = _setting("objective.objective")
     """Prediction loss of an objective that leaves it open; default: rollout for salt, one-step for lewm."""
     weights: Some[str] = ()
@@ -310,10 +307,7 @@ def _changed(config: Any, place: list[str], value: Any) -> Any:
 class Info(Job):
     """Show a model card: what a run or checkpoint is, what it was trained on, what was measured in training."""
 
-    VERB = "info"
-
-    run: Positional[Path]
-    """Run or checkpoint directory."""
+    run: Positional[RunFolder]
     json: AsJson = False
 
     def do(self) -> dict[str, Any]:
@@ -331,9 +325,7 @@ class Info(Job):
 
 @dataclass(frozen=True)
 class Watch(Job):
-    """Draw a run's curves in the terminal while it trains; ends with it or with Ctrl-C, which stops no training."""
-
-    VERB = "watch"
+    """Draw a run's curves in the terminal while it trains; Ctrl-C ends the drawing and leaves the training alone."""
 
     run: Positional[Path]
     """Run directory."""

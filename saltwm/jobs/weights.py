@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, RunFolder
 
 if TYPE_CHECKING:
     from saltwm.interop.weights.public import Imported
@@ -39,10 +39,7 @@ class ImportWeights(Job):
 class Export(Job):
     """Write a run in the field's checkpoint layout, or as ONNX."""
 
-    VERB = "export"
-
-    run: Positional[Path]
-    """Run or checkpoint directory."""
+    run: Positional[RunFolder]
     out: Aside[Path]
     """Directory to write; it must not exist yet."""
     format: Literal["swm", "onnx"] = "swm"

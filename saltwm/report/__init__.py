@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def build_report(results: Path, out: Path) -> Path:
-    """Write OUT/index.html, one self-contained page, from the records under RESULTS; returns its path."""
+    """Write OUT/index.html and its pictures from the records under RESULTS; returns the page's path."""
     from saltwm.report.page import write_page  # matplotlib is loaded only when something is drawn
 
     return write_page(results, out)

@@ -7,7 +7,7 @@ in a table of their own ("search"), and models that depart from their recipe in 
 from collections.abc import Iterable, Sequence
 
 from saltwm.disk.records import Cell as Evaluated
-from saltwm.disk.records import Comparison, Diagnosis, Evaluation, Failure
+from saltwm.disk.records import Comparison, Diagnosis, Evaluation, Failure, OfRun
 from saltwm.evaluation.contests import compare_shared, family, has_usual_planner, learnt_by, training_seed
 from saltwm.evaluation.paired import holm
 from saltwm.report import paper_figures, tables
@@ -110,6 +110,15 @@ def _success_row(row: PooledRow) -> list[Cell | str]:
     ]
 
 
+def _who(row: PooledRow) -> list[Cell | str]:
+    """Environment, protocol with horizon, and method."""
+    return [
+        tables.environment_name(row.environment),
+        tables.protocol_name(row),
+        Cell(row.label, mark=row.method),
+    ]
+
+
 def rate_columns(row: PooledRow) -> list[Cell | str]:
     """Percent, counts and interval."""
     rate = row.rate
@@ -138,8 +147,7 @@ def variants(findings: Findings) -> Table | None:
         "Variants",
         ["environment", "under", "method", "percent", "reached", "interval", "training seeds"],
         (
-            [tables.environment_name(row.environment), tables.protocol_name(row), Cell(row.label, mark=row.method),
-             *rate_columns(row), _training_spread(row)]
+            [*_who(row), *rate_columns(row), _training_spread(row)]
             for row in rows
         ),
         "Models that depart from the recipe of their environment, as `Studies` judges them.",
@@ -212,9 +220,7 @@ def _search_row(row: PooledRow, test: Comparison | None, corrected: float | None
     e = row.evaluation
     seconds = sum(cell.evaluation.seconds for cell in row.cells) / sum(len(cell.episodes) for cell in row.cells)
     return [
-        tables.environment_name(row.environment),
-        tables.protocol_name(row),
-        Cell(row.label, mark=family(e)),
+        *_who(row),
         tables.looks(e.look_every),
         *rate_columns(row),
         f"{seconds:.2g}",
@@ -307,11 +313,12 @@ def _diagnosed(findings: Findings) -> list[tuple[Run, Diagnosis]]:
     return sorted(runs, key=place)
 
 
-def _model_cell(run: Run, method: str, objective: str) -> Cell:
-    """A model with what it departs in, and its objective."""
+def _model(run: Run, record: OfRun) -> list[Cell | str]:
+    """Environment, run, and the model with what it departs in, or with its objective."""
     d = run.diagnosis
     departures = d.variant.departures if d and d.variant else ()
-    return Cell(", ".join([tables.method_name(method), *(departures or (objective,))]), mark=method)
+    words = [tables.method_name(record.method), *(departures or (record.objective,))]
+    return [tables.environment_name(record.environment), run.name, Cell(", ".join(words), mark=record.method)]
 
 
 def propagation(findings: Findings) -> Table | None:
@@ -326,9 +333,7 @@ def propagation(findings: Findings) -> Table | None:
          "effective rank"],
         (
             [
-                tables.environment_name(d.environment),
-                run.name,
-                _model_cell(run, d.method, d.objective),
+                *_model(run, d),
                 str(d.history),
                 f"{d.one_step_error:.3f}",
                 _at(d.rollout_error, shown),
@@ -421,9 +426,7 @@ def probes(findings: Findings) -> Table | None:
          "cost order", "frames"],
         (
             [
-                tables.environment_name(p.environment),
-                run.name,
-                _model_cell(run, p.method, p.objective),
+                *_model(run, p),
                 probe.field,
                 f"{probe.r2:.2f}",
                 NONE if probe.worst == probe.best else f"{probe.worst:.2f} to {probe.best:.2f}",
@@ -453,9 +456,7 @@ def training(findings: Findings) -> Table | None:
         ["environment", "run", "model", "seed", "preset", "parameters", "steps", "batch", "time", "dataset"],
         (
             [
-                tables.environment_name(t.environment),
-                run.name,
-                _model_cell(run, t.method, t.objective),
+                *_model(run, t),
                 str(t.variant.seed) if t.variant else NONE,
                 t.preset,
                 f"{t.parameters / 1e6:.2f} M",
@@ -499,9 +500,7 @@ def _anatomy_row(findings: Findings, row: PooledRow) -> list[Cell | str]:
     published = paper_figures.ANATOMY.get((row.environment, row.method)) if row.protocol == "paper" else None
     ratios = sorted(f.ratio for f in failures if f.ratio is not None)
     return [
-        tables.environment_name(row.environment),
-        tables.protocol_name(row),
-        Cell(row.label, mark=row.method),
+        *_who(row),
         str(found.mismatch.n),
         *(f"{rate.successes} ({rate.percent:.1f} %)" for rate in rates),
         " / ".join(str(sum(_is_above(f, r) for f in failures)) for r in THRESHOLDS),
@@ -523,9 +522,7 @@ def kinds(findings: Findings) -> Table | None:
         ["environment", "under", "method", "reached"],
         (
             [
-                tables.environment_name(row.environment),
-                tables.protocol_name(row),
-                Cell(row.label, mark=row.method),
+                *_who(row),
                 ", ".join(f"{kind.kind} {kind.reached.successes}/{kind.reached.n}" for kind in of),
             ]
             for row in findings.pooled
@@ -547,9 +544,7 @@ def evaluating(findings: Findings) -> Table | None:
         ["environment", "under", "method", "tasks", "time"],
         (
             [
-                tables.environment_name(row.environment),
-                tables.protocol_name(row),
-                Cell(row.label, mark=row.method),
+                *_who(row),
                 NONE if row.rate is None else str(row.rate.n),
                 tables.duration(sum(cell.evaluation.seconds for cell in row.cells)),
             ]
