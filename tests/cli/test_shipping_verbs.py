@@ -122,7 +122,7 @@ def test_a_card_gets_the_rates_of_what_was_evaluated_and_the_commands_that_repea
     main(["suite", shipped, *common, "--protocols", "paper"])
     main(["card", shipped, "--results", results])
     card = (shelf / "two-room-salt" / "README.md").read_text().replace(" \\\n  ", " ")
-    assert "| paper, H=5 | CEM |" in card
+    assert "| paper, H=5 | SALT, R 2, lambda 0.3, d 16 | **66.7** | 2/3 | 20.8 to 93.9 | - | 1/3 |" in card
     assert "saltwm collect two-room --out data/two-room --episodes 60" in card
     assert "saltwm ship runs/two-room-salt --out checkpoints/two-room-salt\n" in card
     (held_out,) = [line for line in card.splitlines() if "--out checkpoints/two-room-data" in line]
