@@ -267,10 +267,10 @@ def _evaluated(job: Evaluate, evaluation: "Evaluation") -> Told:
 @tell.register(Suite)
 def _evaluated_all(job: Suite, evaluations: "list[Evaluation]") -> Told:
     from saltwm.disk.records import read_cells, read_plan
-    from saltwm.report.tables import json_means, json_rows
+    from saltwm.report.tables import json_means, success_rows
 
     cells = read_cells(job.out)
-    plain = {"rows": json_rows(cells), "means": json_means(cells, read_plan(job.out))}
+    plain = {"rows": to_plain(success_rows(cells)), "means": json_means(cells, read_plan(job.out))}
     return Told(results_table(job.out, evaluations), spell(Report(job.out)), plain)
 
 

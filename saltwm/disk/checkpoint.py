@@ -52,7 +52,7 @@ REGULARISER_FILE = "regulariser.safetensors"
 """What the terms of an objective learn or keep, where they do; only training reads it."""
 PRIOR_FOLDER = "prior"
 _OF_PRIORS = (PRIOR_FOLDER, "prior.work", ".prior.lock", ".prior.work.lock", ".tmp-*-prior", ".tmp-*-prior.work")
-BESIDES = ("README.md", ".lock", *_OF_PRIORS)
+BESIDES = ("README.md", durable.LOCK_FILE, *_OF_PRIORS)
 """What may lie in a checkpoint without being part of it: its card, its action prior with what learning it needs or left
 behind, and what a refused writer left."""
 FORMAT = 1

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from saltwm.disk import durable
-from saltwm.disk.layout import LOCK_FILE
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.identity import filed, identity
 from saltwm.ground.strict_json import differences
@@ -41,6 +40,6 @@ def require_same(folder: Path, expected: Any, found: Any, remedy: str | None = N
 def require_unused(folder: Path, own: str | None = None) -> None:
     """UsageError if the folder holds anything, but not the file `own` that a job of this kind leaves."""
     durable.check_folder(folder)
-    strangers = sorted(e.name for e in folder.iterdir() if e.name != LOCK_FILE) if folder.exists() else []
+    strangers = sorted(e.name for e in folder.iterdir() if e.name != durable.LOCK_FILE) if folder.exists() else []
     if strangers and own not in strangers:
         raise UsageError(f"{folder}: not empty (it holds {strangers[0]}); choose another folder")

@@ -395,7 +395,7 @@ def _incomplete(path: Path) -> DamagedError | UsageError:
 def _check_entries(path: Path, recipe: Recipe) -> None:
     """Every entry of the directory is one that a dataset has, and none is a link."""
     expected = {layout.ROOT_FILE, layout.RECIPE_FILE, *(part_path(path, part).name for part in range(recipe.parts))}
-    present = {entry.name for entry in path.iterdir()} - {layout.LOCK_FILE}
+    present = {entry.name for entry in path.iterdir()} - {durable.LOCK_FILE}
     for name in sorted(expected - present):
         raise DamagedError(f"{path / name}: missing")
     for name in sorted(present - expected - _growing(path, recipe)):

@@ -34,6 +34,7 @@ T = TypeVar("T")
 TMP_PREFIX = ".tmp-saltwm-"
 _MADE_HERE = re.compile(rf"{re.escape(TMP_PREFIX)}(old|[0-9a-f]{{16}})-(?P<name>.+)", re.DOTALL)
 MANIFEST = "manifest.json"
+LOCK_FILE = ".lock"
 _NOT_OWN = "a link, a pipe, a folder or a file with a second name, so nothing is written there; remove it"
 _DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
 
@@ -439,8 +440,8 @@ def only_writer(directory: Path, job: str) -> Iterator[None]:
     """
     directory = Path(directory)
     make_folder(directory)
-    with _locked(directory / ".lock", directory, job) as lock, _folder_locked(directory) as folder:
-        proof = (directory, folder) if folder is not None else (directory / ".lock", lock)
+    with _locked(directory / LOCK_FILE, directory, job) as lock, _folder_locked(directory) as folder:
+        proof = (directory, folder) if folder is not None else (directory / LOCK_FILE, lock)
         with _holding(_Held(Path(os.path.abspath(directory)), proof[0], True, os.fstat(proof[1]))):
             remove_leftovers(directory)
             yield

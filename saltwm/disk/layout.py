@@ -28,7 +28,6 @@ FORMAT = "saltwm dataset"
 FORMAT_VERSION = 1
 ROOT_FILE = "zarr.json"
 RECIPE_FILE = "collection.json"
-LOCK_FILE = ".lock"
 
 SHARD_BYTES = 64 * 2**20
 """Raw bytes of frames in one shard file, at most: what a writer holds in memory."""

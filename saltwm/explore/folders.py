@@ -20,6 +20,8 @@ MARKS: dict[str, Kind] = {
 }
 """The entry that tells what a folder is."""
 MOST_PLACES = 200
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Hosts that show them to this machine alone."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from saltwm.explore.folders import Place
+from saltwm.explore.folders import LOOPBACK, Place
 from saltwm.explore.link import Link
 from saltwm.explore.messages import Answer, Message, Refused, addressed, pack, read_message
 
@@ -45,11 +45,6 @@ def page_files() -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.name.endswith(tuple(TYPES))}
 
 
-def new_token() -> str:
-    """What an address must hold: 192 random bits."""
-    return secrets.token_urlsafe(24)
-
-
 @dataclass
 class Explorer:
     """The application: its places, its token, its worker and the pages that are open."""
@@ -57,7 +52,8 @@ class Explorer:
     places: list[Place]
     port: int
     host: str = "127.0.0.1"
-    token: str = field(default_factory=new_token)
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    """What an address must hold: 192 random bits."""
     link: Link = field(init=False)
     _sockets: set[WebSocket] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -74,7 +70,7 @@ class Explorer:
     @property
     def hosts(self) -> set[str]:
         """Host headers that are ours."""
-        names = {"127.0.0.1", "localhost", "[::1]"} if _is_loopback(self.host) else {_bracketed(self.host)}
+        names = {"127.0.0.1", "localhost", "[::1]"} if self.host in LOOPBACK else {_bracketed(self.host)}
         return {f"{name}:{self.port}" for name in names}
 
     def app(self) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
@@ -166,13 +162,6 @@ def _error(number: int, why: str) -> bytes:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _is_loopback(host: str) -> bool:
-    return host in LOOPBACK
-
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass

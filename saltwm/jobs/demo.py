@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saltwm.envs import env_class
-from saltwm.ground.errors import UsageError
+from saltwm.ground.checks import at_least
 from saltwm.jobs.chunks import run_one
 from saltwm.jobs.evaluate import Evaluate, search_in_words, settle, with_best_search
 from saltwm.jobs.pictures import play
@@ -44,8 +44,7 @@ class Demo:
 def demonstrate(item: Item, task: int, out: Path) -> Demo:
     """Plan towards the goal of one task, film it into `out`, and say how it went."""
     started = time.perf_counter()
-    if task < 0:
-        raise UsageError(f"task must be at least 0, found {task}")
+    at_least("task", task, 0)
     # Tasks are drawn one after another, so task N is the same however many follow it.
     job = with_best_search(Evaluate(str(item.checkpoint), data=item.data, tasks=task + 1))
     with tempfile.TemporaryDirectory() as scratch:

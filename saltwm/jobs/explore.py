@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from saltwm.disk.shipped import shelf_folder
+from saltwm.explore.folders import LOOPBACK, find_places
 from saltwm.ground.errors import Stopped, UsageError
 from saltwm.ground.extras import EXTRAS, require
 from saltwm.jobs.job import Job, Positional, Some
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     import uvicorn
 
     from saltwm.explore.server import Explorer
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -40,32 +39,26 @@ class Explore(Job):
     """Listen beyond this machine all the same."""
 
     def do(self) -> None:
-        """Serve until Ctrl-C."""
-        explore(self)
+        """Serve the page until Ctrl-C; nothing stays behind."""
+        _require_loopback(self)
+        for module in EXTRAS["explore"]:
+            require("explore", "saltwm explore", module)
+        import uvicorn
 
+        from saltwm.explore.server import Explorer
 
-def explore(job: Explore) -> None:
-    """Serve the page until Ctrl-C; nothing stays behind."""
-    _require_loopback(job)
-    for module in EXTRAS["explore"]:
-        require("explore", "saltwm explore", module)
-    import uvicorn
-
-    from saltwm.explore.folders import find_places
-    from saltwm.explore.server import Explorer
-
-    say = partial(print, flush=True)  # who reads the address through a pipe needs it now
-    places = find_places(folders_of(job.given))
-    with bound(job) as listening:
-        explorer = Explorer(places, port=listening.getsockname()[1], host=job.host)
-        say(f"exploring {len(places)} folders at {explorer.address}")
-        say("the address holds a secret of this session; Ctrl-C ends it")
-        if job.browser:
-            threading.Timer(0.5, webbrowser.open, [explorer.address]).start()
-        # uvicorn ends in order on the first signal and passes it on when it has
-        with contextlib.suppress(KeyboardInterrupt, Stopped):
-            uvicorn.Server(configured(explorer)).run(sockets=[listening])
-    say("the explorer has ended")
+        say = partial(print, flush=True)  # who reads the address through a pipe needs it now
+        places = find_places(folders_of(self.given))
+        with bound(self) as listening:
+            explorer = Explorer(places, port=listening.getsockname()[1], host=self.host)
+            say(f"exploring {len(places)} folders at {explorer.address}")
+            say("the address holds a secret of this session; Ctrl-C ends it")
+            if self.browser:
+                threading.Timer(0.5, webbrowser.open, [explorer.address]).start()
+            # uvicorn ends in order on the first signal and passes it on when it has
+            with contextlib.suppress(KeyboardInterrupt, Stopped):
+                uvicorn.Server(configured(explorer)).run(sockets=[listening])
+        say("the explorer has ended")
 
 
 def configured(explorer: "Explorer") -> "uvicorn.Config":

@@ -243,11 +243,6 @@ def contests(rows: Iterable[SuccessRow]) -> list[tuple[str, list[SuccessRow]]]:
     return list(found.items())
 
 
-def json_rows(cells: Iterable[Cell]) -> list[dict[str, Any]]:
-    """The success rows as plain data, for JSON."""
-    return [to_plain(row) for row in success_rows(cells)]
-
-
 def json_means(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> list[dict[str, Any]]:
     """The means over seeds as plain data, for JSON."""
     fields = ("label", "method", "seeds", "missing", "mean", "std")

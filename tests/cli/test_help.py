@@ -62,3 +62,9 @@ def test_a_reader_who_leaves_ends_a_command_quietly(tmp_path):
     assert process.wait(60) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+def test_the_help_is_read_without_numpy_torch_and_simulators():
+    code = "import sys, saltwm.cli; print({'numpy', 'torch', 'pydantic', 'matplotlib', 'gymnasium'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"

@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from saltwm.explore.server import page_files
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.explore import Explore, explore
+from saltwm.jobs.explore import Explore
 
 
 def get(running, path=None, method="GET", **headers):
@@ -120,4 +120,4 @@ def test_a_seventh_page_is_turned_away_and_says_why(running):
 
 def test_another_host_than_loopback_is_refused_and_says_why():
     with pytest.raises(UsageError, match="--i-know"):
-        explore(Explore((str(ROOT / "checkpoints/two-room-salt"),), host="0.0.0.0", browser=False))
+        Explore((str(ROOT / "checkpoints/two-room-salt"),), host="0.0.0.0", browser=False).do()
