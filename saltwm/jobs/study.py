@@ -422,7 +422,8 @@ def _evaluations(variant: Variant, run: Path, asked: Asked, study: Study) -> Ite
         else:
             data = _held_out(variant, study)
             job = dataclasses.replace(job, data=data, protocol=asked.protocol, seed=seed, tasks=asked.tasks)
-        done = _record(study.results, variant.environment, variant.method, asked.protocol, seed, horizon).exists()
+        record = _record(study.results, variant.environment, variant.method, asked.protocol, seed, horizon)
+        done = _is_evaluated(variant, record)
         yield Step(job, done, _evaluation_seconds(variant, asked, horizon, study.results), _strand(variant))
 
 
@@ -437,6 +438,24 @@ def _record(results: Path, environment: str, method: str, protocol: str, seed: i
     is_own = horizon is None or PROTOCOLS[protocol].horizon_blocks == horizon
     cell = cell_name(environment, method, protocol, seed, None if is_own else horizon)
     return results / "evaluations" / cell / "evaluation.json"
+
+
+def _is_evaluated(variant: Variant, record: Path) -> bool:
+    """Whether the record is there; MismatchError if it is of another model, to which somebody gave this name."""
+    from saltwm.jobs.variants import departures
+
+    if not record.exists():
+        return False
+    found, config = read_config(Evaluation, record).variant, variant.config()
+    changed = (f"{name} {value}" for name, value in departures(config, variant.environment).items())
+    wanted = (config.model.model, f"seed {config.train.seed}", *changed)
+    there = wanted if found is None else (found.model, f"seed {found.seed}", *found.departures)
+    if there != wanted:
+        raise MismatchError(
+            f"{record.parent}: is of another model ({', '.join(there)}) than the study's {variant.name}; evaluate that "
+            "one under a name of its own"
+        )
+    return True
 
 
 # --- the sweep -------------------------------------------------------------------------------------------------------
@@ -454,7 +473,7 @@ def _tuning(variant: Variant, run: Path, study: Study) -> Step:
         pictures=0,
     )
     seconds = _evaluation_seconds(variant, Asked(), None, study.results)
-    return Step(job, _tuned(variant, study).exists(), seconds, _strand(variant))
+    return Step(job, _is_evaluated(variant, _tuned(variant, study)), seconds, _strand(variant))
 
 
 def _tuned(variant: Variant, study: Study) -> Path:

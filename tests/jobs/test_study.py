@@ -149,6 +149,21 @@ def test_side_by_side_a_study_does_the_same(small):
     assert all(step.done for step in steps(job))
 
 
+def test_a_record_of_another_model_under_a_variant_s_name_is_refused_before_anything_is_trained(small):
+    job, _ = small
+    perform(job)
+    path = job.results / "evaluations/two-room-salt-clean-seed1/evaluation.json"
+    record = read_config(Evaluation, path)
+    durable.write_config(path, dataclasses.replace(record, variant=None))  # of before there were variants
+    assert all(step.done for step in steps(job))
+    ablation = dataclasses.replace(record.variant, departures=("R 0",))
+    durable.write_config(path, dataclasses.replace(record, variant=ablation))
+    with pytest.raises(
+        MismatchError, match=r"is of another model \(salt, seed 0, R 0\) than the study's salt; evaluate"
+    ):
+        steps(job)
+
+
 def test_a_variant_whose_records_are_there_is_not_trained_again(small, tmp_path):
     job, _ = small
     perform(job)
