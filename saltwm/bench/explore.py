@@ -46,7 +46,14 @@ def _of_one_world(environment: str, ask: _Ask, rounds: int) -> Iterator[Figure]:
     slider = {"model": model, "state": scene["state"], "episode": 0, "step": 0}
     decision = {"model": model, "state": scene["state"], "goal": scene["goal"], "planner": planner}
     decision |= {"horizon_blocks": 5, "seed": 0, "number": 0, "task": 0, "bounded": True}
-    decision |= {"look_every": None, "executed_blocks": 0, "rest": []}
+    decision |= {
+        "look_every": None,
+        "executed_blocks": 0,
+        "rest": [],
+        "history_frames": 1,
+        "past": [],
+        "past_actions": [],
+    }
     title = f"{environment}, a slider of Imagine"
     yield from _measured(title, lambda number: ask("imagine", slider | moved(number)), rounds, 0.1)
     yield from _measured(f"{environment}, a decision of {planner}", lambda _: ask("decide", decision), rounds, 0.15)

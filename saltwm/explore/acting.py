@@ -12,11 +12,12 @@ from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.explore.catalogue import planners_for
 from saltwm.explore.desk import Desk, plain, png, shown_size
-from saltwm.explore.messages import Advance, Answer, Command, Decide, Draw, Scene
+from saltwm.explore.messages import MOST_HISTORY, Advance, Answer, Command, Decide, Draw, Scene
 from saltwm.explore.recorded import state_fields
 from saltwm.explore.scenes import action_names, scene_of
 from saltwm.ground.checks import one_of
-from saltwm.ground.config import PriorPlanner
+from saltwm.ground.config import ModelConfig, PriorPlanner
+from saltwm.ground.errors import UsageError
 from saltwm.jobs.by_hand import BY_HAND_STEPS
 from saltwm.jobs.evaluate import Play
 from saltwm.jobs.job import spell
@@ -56,7 +57,7 @@ def scene(desk: Desk, ask: Scene) -> Answer:
         "frameskip": info.run.model.frameskip,
         "budget": BY_HAND_STEPS,
         "planners": planners_for(desk, ask.model),
-        "window": traits_of(info.run.model.model).window(info.run.model),
+        "history": _history(info.run.model),
         "trails": holds.trails is not None,
     }
     if name is not None:
@@ -72,6 +73,12 @@ def scene(desk: Desk, ask: Scene) -> Answer:
         assert env.goal is not None
         header |= {"episode": None, "lengths": [], "state": env.state(), "goal": env.goal}
     return Answer(plain(header))
+
+
+def _history(model: ModelConfig) -> dict[str, int]:
+    """Frames that the model is shown by itself, and those that it can look back at."""
+    traits = traits_of(model.model)
+    return {"usual": traits.frames(model), "most": min(traits.window(model), MOST_HISTORY)}
 
 
 def _recorded_scene(desk: Desk, model: str) -> Answer:
@@ -140,6 +147,7 @@ def command(desk: Desk, ask: Command) -> Answer:
         planner=planner_named(ask.planner),
         horizon=ask.horizon_blocks,
         look_every=ask.look_every,
+        history=ask.history_frames,
         seed=ask.seed,
         unbounded=not ask.bounded,
     )
@@ -158,18 +166,20 @@ def decide(desk: Desk, ask: Decide) -> Answer:
     env, model = desk.env_of(ask.model), desk.model(ask.model)
     state, goal = desk.state(env, ask.state), desk.state(env, ask.goal)
     one_of("planner", ask.planner, planners_for(desk, ask.model))
-    frames = env.draw_many(np.stack([state, goal]), env.image_size)
     agent = _agent(desk, ask, env)
+    past = [desk.state(env, one) for one in ask.past]
+    frames = env.draw_many(np.stack([*past, state, goal]), env.image_size)
     with torch.inference_mode():
         started = time.perf_counter()
-        situation = agent.situation(_view(ask, frames, env.action_dim))
+        situation = agent.situation(_view(ask, agent, frames))
         looked = time.perf_counter()
         horizon = _horizon(agent, situation)
         # The stream of an evaluation: the same task, seed and number of plans give the same plan.
         generators = [torch_stream(agent.seed, "plan", ask.task, ask.number)]
         found = agent.search(model, situation, horizon=horizon, generators=generators, bounds=agent.bounds)
         planned = time.perf_counter()
-        path = model.rollout(situation.history, model.action_encoder.encode_normalised(found.actions))[0]
+        planned_blocks = model.action_encoder.encode_normalised(found.actions)
+        path = model.rollout(situation.history, torch.cat([situation.past_conditions, planned_blocks], dim=1))[0]
         costs = (path - situation.goal).square().mean(dim=1)
         now = (situation.history[0, -1] - situation.goal[0]).square().mean()
         drawn = {name: _raw(agent, some) for name, some in _populations(agent, situation, found, horizon).items()}
@@ -199,6 +209,7 @@ def _agent(desk: Desk, ask: Decide, env: PlanningEnv) -> "Agent":
         planner,
         horizon_blocks=ask.horizon_blocks,
         look_every=ask.look_every,
+        history_frames=ask.history_frames,
         action_low=env.action_space.low if ask.bounded else None,
         action_high=env.action_space.high if ask.bounded else None,
         seed=ask.seed,
@@ -206,11 +217,21 @@ def _agent(desk: Desk, ask: Decide, env: PlanningEnv) -> "Agent":
     )
 
 
-def _view(ask: Decide, frames: Frame, action_dim: int) -> View:
-    """One frame of the present and one of the goal, and what is left of the last plan."""
-    no_past = np.empty((1, 0, 0), np.float32)
+def _view(ask: Decide, agent: "Agent", frames: Frame) -> View:
+    """What the agent sees: the frames of its window and the blocks between them, the goal, the rest of the last plan.
+
+    `frames` are the past ones, the present and the goal; the page may know more of the past than the agent looks at.
+    """
+    action_dim = agent.model.world.action_dim
+    block = agent.model.config.frameskip * action_dim
+    done = np.array(ask.past_actions, np.float32)
+    if done.size != len(ask.past) * block:
+        expected = f"{agent.model.config.frameskip} actions of {action_dim} numbers from each"
+        raise UsageError(f"past_actions: expected {expected} of {len(ask.past)} past states, found {done.size} numbers")
+    back = min(len(ask.past), agent.window - 1)
+    blocks = done.reshape(1, -1, block)[:, len(ask.past) - back :]
     rest = np.array(ask.rest, np.float32).reshape(1, -1, action_dim) if ask.rest else None
-    return View(frames[:1, None], no_past, frames[1:], np.array([ask.executed_blocks]), rest)
+    return View(frames[None, -2 - back : -1], blocks, frames[-1:], np.array([ask.executed_blocks]), rest)
 
 
 def _horizon(agent: "Agent", situation: "Situation") -> int:

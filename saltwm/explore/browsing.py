@@ -61,6 +61,7 @@ def _cell(desk: Desk, root: Path, folder: Path) -> dict[str, Any]:
         "planner": evaluation.planner.get("kind"),
         "horizon": evaluation.horizon_blocks,
         "look_every": evaluation.look_every,
+        "history": evaluation.history_frames,
         "seed": evaluation.seed,
         "tasks": evaluation.tasks_sha256,
         "tasks_file": evaluation.tasks_file,

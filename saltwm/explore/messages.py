@@ -26,6 +26,9 @@ State = Annotated[tuple[Number, ...], Field(max_length=256)]
 Actions = Annotated[tuple[Annotated[tuple[Number, ...], Field(max_length=64)], ...], Field(max_length=200)]
 Blocks = Annotated[tuple[Annotated[tuple[Number, ...], Field(max_length=256)], ...], Field(min_length=1, max_length=20)]
 
+MOST_HISTORY = 8
+HistoryFrames = Annotated[int, Field(ge=1, le=MOST_HISTORY)]
+
 
 class Request:
     """A question of the page."""
@@ -89,6 +92,12 @@ class Decide(Request):
     """Since the episode began."""
     rest: Actions
     """What the last plan still holds, if anything."""
+    history_frames: HistoryFrames
+    """Frames that a model which looks back is shown; the authors show LeWM one."""
+    past: Annotated[tuple[State, ...], Field(max_length=MOST_HISTORY - 1)]
+    """States at the beginning of the last action blocks, oldest first; none before the first one."""
+    past_actions: Actions
+    """What was carried out from the first of them until now."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,7 @@ class Command(Request):
     planner: Name
     horizon_blocks: Annotated[int, Field(ge=1, le=20)]
     look_every: Annotated[int, Field(ge=1, le=20)] | None
+    history_frames: HistoryFrames
     seed: Index
     bounded: bool
 

@@ -99,7 +99,9 @@ def folders_of(given: tuple[str, ...]) -> list[Path]:
 
 def _shipped(environments: tuple[str, ...]) -> list[Path]:
     """Checkpoints and held-out data of the environments, and the records of their evaluations."""
-    names = [f"{environment}-{part}" for environment in environments for part in ("salt", "lewm", "data")]
+    names = [
+        f"{environment}-{part}" for environment in environments for part in ("salt", "salt-memory", "lewm", "data")
+    ]
     shelf = shelf_folder()
     folders = [shelf / name for name in names if (shelf / name).is_dir()]
     if not folders:

@@ -7,11 +7,12 @@ import torch
 from saltwm.disk.records import read_tasks
 from saltwm.envs import make_env
 from saltwm.explore.worker import answer
-from saltwm.ground.config import CEMConfig, GaussNewtonConfig
+from saltwm.ground.config import CEMConfig, CEMMapConfig, GaussNewtonConfig
 from saltwm.jobs.chunks import read_outcomes
 from saltwm.planning.agent import Agent
 from saltwm.planning.policy import View
 
+NO_PAST = {"history_frames": 1, "past": [], "past_actions": []}
 BLOCKS = [[0.3, -0.2] * 5, [0.1, 0.4] * 5, [-0.5, 0.2] * 5]
 
 
@@ -29,7 +30,7 @@ def ask(desk, ask_, **options):
 def decide(desk, task, **options):
     usual = {"model": "two-room-salt", "state": task.state, "goal": task.goal, "planner": "gauss-newton"}
     usual |= {"horizon_blocks": 5, "seed": 1, "number": 0, "task": 0, "bounded": True}
-    return ask(desk, "decide", **{**usual, "look_every": None, "executed_blocks": 0, "rest": [], **options})
+    return ask(desk, "decide", **{**usual, "look_every": None, "executed_blocks": 0, "rest": [], **NO_PAST, **options})
 
 
 @pytest.mark.parametrize("planner", [GaussNewtonConfig(), CEMConfig()])
@@ -50,6 +51,32 @@ def test_a_recorded_episode_is_repeated_by_deciding_and_advancing_live(desk, res
     assert went["reached"] == recorded.record.success
     assert len(went["states"]) == recorded.record.steps_taken
     assert went["distances"][-1] == recorded.record.final_distance
+
+
+def test_a_model_that_looks_back_decides_live_with_what_it_saw_and_did_before(desk, task):
+    """LeWM with three frames, as `evaluate --history 3` plans from the third block on."""
+    done = np.random.default_rng(0).uniform(-1, 1, (10, 2)).astype(np.float32)
+    start = {"model": "two-room-lewm", "goal": task.goal}
+    went = ask(desk, "advance", **start, state=task.state, actions=done.tolist()).header["states"]
+    seen = {"past": [task.state, went[4]], "past_actions": done.tolist(), "history_frames": 3}
+    asked = {**start, "state": went[9], "planner": "cem-map", "number": 2, "executed_blocks": 2}
+    live, alone = (decide(desk, task, **asked, **past).header["actions"] for past in (seen, NO_PAST))
+    frames = make_env("two-room").draw_many(np.array([task.state, went[4], went[9], task.goal]), 64)
+    options = {"action_low": [-1, -1], "action_high": [1, 1], "seed": 1, "history_frames": 3}
+    agent = Agent(desk.model("two-room-lewm"), CEMMapConfig(), prior=desk.prior("two-room-lewm"), **options)
+    view = View(frames[None, :3], done.reshape(1, 2, 10), frames[3:], np.array([2]))
+    expected = agent.decide(view, [(0, 2)]).actions[0]
+    assert np.array_equal(np.array(live, np.float32), expected)
+    assert not np.array_equal(np.array(alone, np.float32), expected)  # the control: one frame makes another plan
+
+
+def test_a_model_with_one_frame_ignores_what_the_page_knows_of_the_past_and_a_gap_is_refused(desk, task):
+    known = {"past": [task.goal], "past_actions": [[0.5, 0.5]] * 5}
+    assert decide(desk, task, **known).header["actions"] == decide(desk, task).header["actions"]
+    asked = {"model": "two-room-salt", "state": task.state, "goal": task.goal, "planner": "cem", "horizon_blocks": 5}
+    asked |= {"seed": 1, "number": 0, "task": 0, "bounded": True, "look_every": None, "executed_blocks": 0, "rest": []}
+    found = answer(desk, "decide", {**asked, "history_frames": 3, **known, "past_actions": [[0.5, 0.5]] * 4})
+    assert "past_actions: expected 5 actions of 2 numbers from each of 1 past states, found 8" in found.header["error"]
 
 
 def test_the_replay_of_every_kind_of_episode_ends_where_the_record_says(desk, results):

@@ -26,7 +26,7 @@ export async function act(query) {
   const asked = able.find((entry) => entry.name === (query.get("model") ?? shared.model)) ?? able[0];
   const s = {
     model: asked.name, scene: null, start: null, state: null, goal: null, queue: [], step: 0, plans: 0, sinceLook: 0,
-    planner: null, horizon: 5, look: "1", speed: "normal",
+    planner: null, horizon: 5, look: "1", history: 1, looked: [], taken: [], begin: 0, speed: "normal",
     seed: 1, task: 0, playing: false, running: false, epoch: 0, reached: false, closed: false,
     distances: [], seen: [], expected: [], times: [], been: [], decision: null, handle: 0, sheet: null, pictures: {},
   };
@@ -59,6 +59,7 @@ export async function act(query) {
   const plannerChoice = choice("Planner", ["cem"], null, (value) => { s.planner = value; plannerHint.textContent = PLANNERS[value] ?? ""; remember(); });
   const key = h("div", { class: "legend" });
   const lookChoice = choice("Look again after", [["plan", "the whole plan"], ["1", "one block"], ["2", "two blocks"], ["3", "three blocks"]], s.look, (value) => { s.look = value; remember(); });
+  const historyChoice = choice("Frames that it is shown", [["1", "the present alone"]], "1", (value) => { s.history = Number(value); remember(); });
   const speedChoice = choice("Speed", Object.keys(SPEEDS), s.speed, (value) => { s.speed = value; });
   const horizon = slider("Horizon", { low: 1, high: 10, step: 1, value: s.horizon, unit: " blocks" }, (value) => { s.horizon = value; remember(); });
   const bounded = h("input", { type: "checkbox", checked: true });
@@ -76,6 +77,7 @@ export async function act(query) {
     s.horizon = Math.max(1, Math.min(10, Number(next.get("horizon")) || s.horizon));
     s.look = ["1", "2", "3", "plan"].includes(next.get("look")) ? next.get("look") : s.look;
     s.seed = Number(next.get("seed")) || s.seed;
+    s.history = Math.max(1, Math.floor(Number(next.get("history"))) || s.history);
     horizon.set(s.horizon);
     lookChoice.select.value = s.look;
   }
@@ -90,6 +92,7 @@ export async function act(query) {
       s.scene = header;
       setOptions(plannerChoice.select, header.planners, header.planners.includes(s.planner) ? s.planner : header.planners[0]);
       s.planner = plannerChoice.select.value;
+      dressHistory();
       plannerHint.textContent = PLANNERS[s.planner] ?? "";
       s.start = header.state;
       s.goal = header.goal;
@@ -111,6 +114,15 @@ export async function act(query) {
       }
       dreamWord();
     } catch (error) { failed(error); }
+  }
+
+  // A model that looks back can be shown more frames than it is shown by itself, as `evaluate --history` does.
+  function dressHistory() {
+    const { usual, most } = s.scene.history;
+    s.history = Math.min(Math.max(s.history, usual), most);
+    const words = (n) => (n === 1 ? "the present alone" : `the last ${n}`);
+    setOptions(historyChoice.select, Array.from({ length: most - usual + 1 }, (_, i) => [String(usual + i), words(usual + i)]), String(s.history));
+    historyChoice.hidden = most === usual;
   }
 
   function dreamWord() {
@@ -166,17 +178,23 @@ export async function act(query) {
       } else { picture.canvas.removeAttribute("tabindex"); }
     }
     const parts = [];
+    following = [];
+    const of = (name, key, index, range) => {
+      const one = slider(`${name}, ${key === "goal" ? "goal" : "now"}`, { ...range, value: s[key === "state" ? "start" : key][index] }, (value) => change(key, (state) => { state[index] = value; }));
+      following.push(() => { if (document.activeElement !== one.input || s.playing) one.set(s[key][index]); });
+      parts.push(one);
+    };
     if (handles.length > 1) parts.push(choice("Arrow keys move", handles.map((x, i) => [String(i), x.name]), "0", (value) => { s.handle = Number(value); }));
-    for (const [key, name] of [["goal", "goal"], ["state", "now"]]) {
-      for (const entry of handles.filter((x) => x.angle !== null)) {
-        parts.push(slider(`${entry.name} angle, ${name}`, { low: 0, high: 6.28, step: 0.02, value: s[key === "state" ? "start" : key][entry.angle], unit: " rad", show: (x) => x.toFixed(2) }, (value) => change(key, (state) => { state[entry.angle] = value; })));
-      }
-      for (const entry of sliders) {
-        parts.push(slider(`${entry.name}, ${name}`, { low: entry.low, high: entry.high, step: (entry.high - entry.low) / 200, value: s[key === "state" ? "start" : key][entry.index], unit: ` ${entry.unit}`, show: (x) => x.toFixed(3) }, (value) => change(key, (state) => { state[entry.index] = value; })));
-      }
+    for (const key of ["goal", "state"]) {
+      for (const entry of handles.filter((x) => x.angle !== null)) of(`${entry.name} angle`, key, entry.angle, { low: 0, high: 6.28, step: 0.02, unit: " rad", show: (x) => x.toFixed(2) });
+      for (const entry of sliders) of(entry.name, key, entry.index, { low: entry.low, high: entry.high, step: (entry.high - entry.low) / 200, unit: ` ${entry.unit}`, show: (x) => x.toFixed(3) });
     }
     fill(hold, handles.length ? h("p", { class: "soft small" }, `Click or drag in a picture to set the goal, or to push the world. Keys: arrows${handles.some((x) => x.angle !== null) ? ", [ and ] turn" : ""}.`) : h("p", { class: "soft small" }, "The world is moved with these sliders, or by a stored moment below."), parts);
   }
+
+  // The sliders show where the world and its goal are now.
+  let following = [];
+  const follow = () => { for (const set of following) set(); };
 
   const moves = { goal: newest((state) => place(goal, "goal", state)), state: newest((state) => place(now, "state", state)) };
 
@@ -241,7 +259,8 @@ export async function act(query) {
   function reset() {
     pause();
     s.epoch += 1;
-    Object.assign(s, { state: s.start, queue: [], step: 0, plans: 0, sinceLook: 0, reached: false, distances: [], seen: [], expected: [], times: [], been: [], decision: null });
+    Object.assign(s, { state: s.start, looked: [], taken: [], queue: [], step: 0, plans: 0, sinceLook: 0, reached: false, distances: [], seen: [], expected: [], times: [], been: [], decision: null });
+    follow();
     now.badge("");
     dream.clear();
     dream.say("");
@@ -258,11 +277,12 @@ export async function act(query) {
   async function decide() {
     const epoch = s.epoch;
     const planner = s.planner;
-    const { header, blobs } = await live.ask("decide", { model: s.model, state: s.state, goal: s.goal, planner, horizon_blocks: s.horizon, seed: s.seed, number: s.plans, task: s.task, bounded: bounded.checked, look_every: looks(), executed_blocks: Math.floor(s.step / s.scene.frameskip), rest: wholeBlocks(s.queue) });
+    const { header, blobs } = await live.ask("decide", { model: s.model, state: s.state, goal: s.goal, planner, horizon_blocks: s.horizon, seed: s.seed, number: s.plans, task: s.task, bounded: bounded.checked, look_every: looks(), executed_blocks: Math.floor(s.step / s.scene.frameskip), rest: wholeBlocks(s.queue), history_frames: s.history, ...past() });
     if (epoch !== s.epoch) return; // pushed meanwhile: it looks once more
     const skip = s.scene.frameskip;
     s.plans += 1;
     s.queue = header.actions;
+    s.begin = s.step;
     s.sinceLook = 0;
     s.decision = { ...header, begin: s.step, dreams: await Promise.all(blobs.slice(1).map(bitmap)), path: new Float32Array(blobs[0]) };
     s.seen.push([s.step, header.cost_now]);
@@ -274,16 +294,31 @@ export async function act(query) {
     charts();
   }
 
+  // States at the beginning of the last whole blocks, and the actions since: what an agent that looks back has seen.
+  function past() {
+    const skip = s.scene.frameskip;
+    const states = [];
+    while (states.length < s.scene.history.most - 1) {
+      const seen = s.looked[s.step - (states.length + 1) * skip];
+      if (!seen) break;
+      states.unshift(seen);
+    }
+    return { past: states, past_actions: s.taken.slice(s.step - states.length * skip, s.step) };
+  }
+
   async function advance(count) {
     const epoch = s.epoch;
+    if ((s.step - s.begin) % s.scene.frameskip === 0) s.looked[s.step] = s.state;
     const actions = s.queue.splice(0, count);
     const { header, blobs } = await live.ask("advance", { model: s.model, state: s.state, goal: s.goal, actions });
     for (const [place_, state] of header.states.entries()) {
       const image = await bitmap(blobs[place_]);
       if (epoch !== s.epoch) { s.queue = [...actions.slice(place_), ...s.queue]; return; } // pushed: the rest is still to be done
+      s.taken[s.step] = actions[place_];
       s.step += 1;
       s.sinceLook += 1;
       s.state = state;
+      follow();
       s.distances.push([s.step, header.distances[place_]]);
       rememberWay();
       s.pictures.state = image;
@@ -421,20 +456,20 @@ export async function act(query) {
   }
 
   function remember() {
-    writeAddress("act", { model: s.model, planner: s.planner, horizon: s.horizon, look: s.look, seed: s.seed === 1 ? null : s.seed, start: s.start?.join("_"), goal: s.goal?.join("_") });
+    writeAddress("act", { model: s.model, planner: s.planner, horizon: s.horizon, look: s.look, history: s.history === s.scene?.history.usual ? null : s.history, seed: s.seed === 1 ? null : s.seed, start: s.start?.join("_"), goal: s.goal?.join("_") });
   }
 
   // The start, the goal and the settings of now; pushes and changes on the way are no part of it.
   async function copyCommand() {
     try {
-      const { header } = await live.ask("command", { model: s.model, start: s.start, goal: s.goal, planner: s.planner, horizon_blocks: s.horizon, look_every: looks(), seed: s.seed, bounded: bounded.checked });
+      const { header } = await live.ask("command", { model: s.model, start: s.start, goal: s.goal, planner: s.planner, horizon_blocks: s.horizon, look_every: looks(), history_frames: s.history, seed: s.seed, bounded: bounded.checked });
       copy(header.command, "Command");
     } catch (error) { failed(error); }
   }
 
   const element = h("div", { class: "view" },
     h("div", { class: "panel" },
-      h("section", { class: "card stack", "aria-label": "Who acts" }, modelChoice, plannerChoice, plannerHint, horizon, lookChoice, speedChoice, h("label", { class: "check" }, bounded, "actions inside their bounds"), h("label", { class: "check" }, through, "goal shines through")),
+      h("section", { class: "card stack", "aria-label": "Who acts" }, modelChoice, plannerChoice, plannerHint, horizon, lookChoice, historyChoice, speedChoice, h("label", { class: "check" }, bounded, "actions inside their bounds"), h("label", { class: "check" }, through, "goal shines through")),
       h("section", { class: "card stack", "aria-label": "Start and goal" }, h("h2", {}, "Start and goal"), hold, h("details", {}, h("summary", {}, "From a stored episode"), h("div", { class: "stack" }, h("label", { class: "field" }, "Episode", episode), from, to)))),
     h("div", { class: "stack" },
       h("div", {}, h("h1", {}, "Watch a model act"), lead),

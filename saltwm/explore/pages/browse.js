@@ -32,6 +32,7 @@ export async function browse(query) {
   const sort = choice("Sort by", Object.entries(SORTS), state.sort, (value) => { state.sort = value; list(); });
   const beside = choice("Beside it, on the same task", [["", "nothing"]], "", (value) => { state.beside = value; show(); });
   const body = h("tbody");
+  const table = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of episodes" }, h("table", {}, h("thead", {}, h("tr", {}, ["environment", "method", "protocol"].map((t) => h("th", { scope: "col" }, t)), h("th", { scope: "col", class: "n" }, "task"), h("th", { scope: "col" }, "kind"), h("th", { scope: "col" }, "outcome"), ["steps", "final", "r"].map((t) => h("th", { scope: "col", class: "n" }, t)))), body));
   const more = h("p", { class: "soft small" });
   const panes = [new Pane("truth"), new Pane("dream")];
   const player = new Player((step) => { state.step = step; for (const pane of panes) pane.go(step); remember(); });
@@ -87,6 +88,9 @@ export async function browse(query) {
         h("td", {}, h("span", { class: `pill ${row[1] ? "goal" : "bad"}` }, row[1] ? "reached" : row[3] === "budget" ? "not reached" : row[3])),
         h("td", { class: "n" }, row[2]), h("td", { class: "n" }, number(row[5])), h("td", { class: "n" }, number(row[7])));
     }));
+    // The chosen row in the middle of the table; the page itself stays where it is.
+    const chosen = body.querySelector("[aria-selected=true]");
+    if (chosen) table.scrollTop = chosen.offsetTop - (table.clientHeight - chosen.offsetHeight) / 2;
     more.textContent = rows.length > MOST_ROWS ? `rows ${first + 1} to ${Math.min(rows.length, first + MOST_ROWS)} of ${rows.length}; narrow the filters to see others` : "";
   }
 
@@ -149,7 +153,7 @@ export async function browse(query) {
 
   // The same task with the planner, horizon, looks and seed of the evaluation: the plans are the recorded ones.
   const acting = (cell) => new URLSearchParams({
-    model: cell.model, results: state.results, cell: cell.name, task: state.task, planner: cell.planner, horizon: cell.horizon, look: cell.look_every ?? "plan", seed: cell.seed,
+    model: cell.model, results: state.results, cell: cell.name, task: state.task, planner: cell.planner, horizon: cell.horizon, look: cell.look_every ?? "plan", history: cell.history, seed: cell.seed,
   });
 
   function copyCommand() {
@@ -174,8 +178,7 @@ export async function browse(query) {
     h("div", { class: "stack" },
       h("div", {}, h("h1", {}, "Recorded episodes"), h("p", { class: "lead" }, "Each is repeated from its recorded actions. r compares the cost seen at the second look with what the first plan promised: far above 1, the model was mistaken.")),
       episode,
-      h("section", { class: "card stack", "aria-label": "Episodes" }, h("div", { class: "spread" }, h("h2", {}, "Episodes"), count),
-        h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of episodes" }, h("table", {}, h("thead", {}, h("tr", {}, ["environment", "method", "protocol"].map((t) => h("th", { scope: "col" }, t)), h("th", { scope: "col", class: "n" }, "task"), h("th", { scope: "col" }, "kind"), h("th", { scope: "col" }, "outcome"), ["steps", "final", "r"].map((t) => h("th", { scope: "col", class: "n" }, t)))), body)), more)));
+      h("section", { class: "card stack", "aria-label": "Episodes" }, h("div", { class: "spread" }, h("h2", {}, "Episodes"), count), table, more)));
   return {
     element,
     ready: load(),
