@@ -93,6 +93,7 @@ def _measure_chunk(transition: Transition, latents: Tensor, conditions: Tensor, 
         torch.eye(known * dim, dtype=delta.dtype, device=delta.device).expand(n, -1, -1).split(dim, dim=1)
     )
     augmented_residuals, augmented_linear, augmented_norms = [], [], []
+    alone = transition.window == 1  # then the whole history is the latest latent, and its products are known already
     for t in range(1, horizon + 1):
         channels = step_jacobians(transition, latents, conditions, known - 1 + t)
         jacobian, seen = channels[:, -1], channels.shape[1]
@@ -107,8 +108,8 @@ def _measure_chunk(transition: Transition, latents: Tensor, conditions: Tensor, 
         augmented_residuals.append(delta[:, t - 1] - carried - epsilon[:, t - 1])
         linear.append(_sum_apply(channels, linear[-seen:]) + epsilon[:, t - 1])
         augmented_linear.append(linear[-1])
-        derivatives.append(sum(channels[:, w] @ derivatives[w - seen] for w in range(seen)))
-        augmented_norms.append(spectral_norms(derivatives[-1]))
+        derivatives.append(phi if alone else sum(channels[:, w] @ derivatives[w - seen] for w in range(seen)))
+        augmented_norms.append(norms[-1] if alone else spectral_norms(derivatives[-1]))
         errors.append(delta[:, t - 1])
     reconstruction = torch.stack(reconstructions, dim=1)
     size = delta.norm(dim=-1)

@@ -66,22 +66,30 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
     model = checkpoint.load(path, world=dataset.world)
     trajectories = job.trajectories or (40 if model.transition.has_matrix else 16)  # App. C.3
     lengths, horizon = _measurable(dataset, model.config.frameskip, job.windows, job.batches, job.horizon)
-    parts = [encode_stretches(model, dataset, length, trajectories, job.seed, i) for i, length in enumerate(lengths)]
-    stretches = [(z[:, : CONTEXT + horizon], c[:, : CONTEXT - 1 + horizon]) for z, c in parts]
     is_wide = model.transition.dim > WIDEST
-    how, measured = _measure_errors if is_wide else measure, []
-    with progress(f"measure {job.folder.name}", len(stretches)) as advance:  # minutes where Jacobians are not known
-        for z, c in stretches:
-            measured.append(how(model.transition, *_from_start(model.window, z, c)))
-            advance()
-    z = torch.cat([z for z, _ in stretches])
+    how, measured, stretches = _measure_errors if is_wide else measure, [], []
     identity: dict[str, Any] = {
         "environment": dataset.world.environment,
         "method": info.run.model.model,
         "objective": info.run.objective.word,
         "run": str(job.run),
     }
-    few = [stretches[lengths.index(length)] for length in dict.fromkeys(lengths)]  # one measurement of each length
+    with progress(f"diagnose {job.folder.name}", len(lengths) + 3) as advance:  # minutes where Jacobians are not known
+        for i, length in enumerate(lengths):
+            z, c = encode_stretches(model, dataset, length, trajectories, job.seed, i)
+            stretches.append((z[:, : CONTEXT + horizon], c[:, : CONTEXT - 1 + horizon]))
+            measured.append(how(model.transition, *_from_start(model.window, *stretches[-1])))
+            advance(note="rollouts")
+        z = torch.cat([z for z, _ in stretches])
+        few = [stretches[lengths.index(length)] for length in dict.fromkeys(lengths)]  # one measurement of each length
+        bound = {} if is_wide else _residual_bound(model, *stretches[0], measured[0], _spread(z))
+        advance(note="rollouts from one frame")
+        one_frame = None if model.window == 1 or is_wide else _one_frame_start(model, few, _spread(z))
+        advance(note="probes")
+        at = _states_and_actions(model.window, *few[0], *few[-1])
+        sigma = None if is_wide else state_dependence(model.transition, *at)
+        probes = _probes(identity, model, dataset, job.frames, sigma)
+        advance()
     diagnosis = Diagnosis(
         **identity,
         trajectories=len(z),
@@ -91,11 +99,9 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
         windows=lengths,
         variant=variant_of(info),
         **_summarise(measured, z),
-        **({} if is_wide else _residual_bound(model, *stretches[0], measured[0], _spread(z))),
-        one_frame=None if model.window == 1 or is_wide else _one_frame_start(model, few, _spread(z)),
+        **bound,
+        one_frame=one_frame,
     )
-    at = _states_and_actions(model.window, *few[0], *few[-1])
-    probes = _probes(identity, model, dataset, job.frames, None if is_wide else state_dependence(model.transition, *at))
     training = _training(identity, info, model, str(dataset.path), training_seconds(job.run))
     found = Diagnosed(job.folder, diagnosis, probes, training)
     _write(job, found, curves=job.run / journal.METRICS_FILE)

@@ -13,7 +13,9 @@ from rich.text import Text
 
 from saltwm.cli.printing import aligned, announce, next_command, say
 from saltwm.cli.telling import tell
-from saltwm.jobs.evaluate import Play
+from saltwm.evaluation.protocols import CLEAN_PROTOCOL
+from saltwm.ground import progress
+from saltwm.jobs.evaluate import Play, Played
 from saltwm.jobs.job import command_line, spell
 from saltwm.jobs.suite import Suite
 
@@ -34,9 +36,11 @@ def printed(work) -> str:
 
 def test_an_episode_that_ran_out_of_steps_is_told_in_words_and_recorded_in_one():
     record = SimpleNamespace(reason="budget", steps_taken=50, start_distance=3.0, final_distance=2.0, plans=[])
-    played = SimpleNamespace(outcome=SimpleNamespace(record=record), moving="a.gif", strip="a.png")
-    told = tell(Play("random"), played)
-    assert told.told["outcome"] == "not reached within the steps allowed"
+    tasks = SimpleNamespace(protocol=CLEAN_PROTOCOL, world=SimpleNamespace(environment="two-room"))
+    outcome = SimpleNamespace(record=record)
+    told = tell(Play("random"), Played("no plan", tasks, outcome, "a.gif", "a.png"))
+    assert told.told["outcome"] == "not reached within the steps allowed, 50 of 50 steps"
+    assert told.told["distance"] == "3.00 success radii at the start, 2.00 at the end (1 is 16 units)"
     assert told.plain["outcome"] == "budget"
 
 
@@ -76,3 +80,15 @@ def test_brackets_are_text_in_results_and_tables_too():
     table.add_row("pip install saltwm[ray]")
     assert "saltwm[ray]" in printed(lambda: say(table))
     assert "runs/[red]x" in printed(lambda: say(aligned({"run": "runs/[red]x"})))
+
+
+def test_a_log_gets_a_line_of_a_long_job_now_and_then_and_none_of_a_short_one(capsys, monkeypatch):
+    for seconds, lines in (
+        (0.0, ["learn: 6 of 8, about 0 min left", "learn: 8 of 8, about 0 min left, probes"]),
+        (60.0, []),
+    ):
+        monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", seconds)
+        with progress.progress("learn", 8, done=4) as advance:
+            advance(2)
+            advance(2, note="probes")
+        assert capsys.readouterr().err.splitlines() == lines
