@@ -37,7 +37,7 @@ from saltwm.report.tables import PooledRow, pooled_rows, run_name
 
 T = TypeVar("T")
 
-_REASONS = {"budget": "budget spent", "solved-at-start": "solved at the start"}
+_REASONS = {"budget": "not reached", "solved-at-start": "solved at the start"}
 _PICTURE_KINDS = {".gif": "GIF", ".png": "PNG"}
 
 

@@ -611,7 +611,13 @@ def provenance(findings: Findings) -> Table | None:
 
 
 def elements(findings: Findings) -> Table | None:
-    """Every table and figure of the paper: where it stands here, and the command that makes it."""
+    """Every table and figure of the paper: where it stands here, and the command that makes it.
+
+    Nothing where all worlds are users' own: the paper has no tables of them.
+    """
+    worlds = {run.environment for run in findings.runs} | {cell.evaluation.environment for cell in findings.cells}
+    if not worlds & set(tables.ENVIRONMENT_NAMES):
+        return None
     lines = []
     for element in ELEMENTS:
         done = element.there(findings)

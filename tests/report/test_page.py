@@ -405,3 +405,11 @@ def test_kinds_come_from_the_evaluations_own_task_set(tmp_path):
 def anatomy_of(results):
     findings = read_findings(results)
     return findings.anatomy_of(findings.cells)
+
+
+def test_a_report_of_a_users_own_world_has_no_list_of_the_papers_tables(page, tmp_path):
+    assert 'id="elements"' in page
+    own = make_results(tmp_path / "own", environments=("puck",), protocols=(CLEAN_PROTOCOL,), n=6)
+    text = build_report(own, tmp_path / "report").read_text()
+    assert 'id="provenance"' in text
+    assert "elements" not in text
