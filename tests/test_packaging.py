@@ -149,6 +149,8 @@ def test_another_missing_module_keeps_its_traceback() -> None:
     ("hidden", "command", "said"),
     [
         ("pymunk", "from saltwm.envs import make_env; make_env('push-t')", "environment push-t needs pymunk"),
+        ("mujoco", "from saltwm.envs import make_env; make_env('reacher')", "environment reacher needs mujoco"),
+        ("ogbench", "from saltwm.envs import make_env; make_env('cube')", "environment cube needs ogbench"),
         (
             "onnx",
             "import pathlib; from saltwm.interop.weights.onnx_export import export_onnx;"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from saltwm.jobs.decode import Decoded
     from saltwm.jobs.demo import Demo as Demonstrated
     from saltwm.jobs.diagnose import Diagnosed
-    from saltwm.jobs.inspection import DatasetStats
+    from saltwm.jobs.inspection import DatasetStats, Preview
     from saltwm.jobs.prior_learner import PriorResult
     from saltwm.jobs.score import OfflineScore
     from saltwm.jobs.score_order import Ordered
@@ -165,10 +165,10 @@ def _exported(job: DataExport, result: None) -> Told:
     return Told({"file": str(job.out), "bytes": job.out.stat().st_size})
 
 
-def _judgement(found: "DatasetStats") -> dict[str, str]:
+def _judgement(found: "DatasetStats", job: DataStats) -> dict[str, str]:
     """How far pairs are apart, and whether that is worth learning from; nothing where no simulator judges."""
     if found.solved_share is None:
-        return {"distances": "not known: no simulator of these data is here"}
+        return {"distances": _without_simulator(job, job.dataset)}
     near = found.solved_share > 0.2
     verdict = (
         "little moves between start and goal: a livelier policy gives better tasks" if near else "worth learning from"
@@ -180,6 +180,15 @@ def _judgement(found: "DatasetStats") -> dict[str, str]:
     }
 
 
+@tell.register(DataPreview)
+def _previewed(job: DataPreview, found: "Preview") -> Told:
+    from saltwm.disk.dataset import Dataset
+
+    recipe = Dataset.open(job.dataset, verify="sizes").recipe
+    then = Train(job.dataset, Path(f"runs/{recipe.world.environment}-salt"), "quick")
+    return Told(dataclasses.asdict(found), None if recipe.is_held_out else spell(then))
+
+
 @tell.register(DataStats)
 def _measured(job: DataStats, found: "DatasetStats") -> Told:
     from saltwm.jobs.inspection import QUANTILES
@@ -189,9 +198,9 @@ def _measured(job: DataStats, found: "DatasetStats") -> Told:
         "episodes": found.episodes,
         "pairs": f"{found.pairs} of a state and the one {found.offset_steps} steps later; five numbers are their "
         f"{quantiles} % quantiles",
-        **_judgement(found),
+        **_judgement(found, job),
         **{
-            field.name: f"moves {readable(field.motion)} {field.unit}; at all in "
+            field.name: f"moves {readable(field.motion)}{field.unit and ' '}{field.unit}; at all in "
             f"{field.moving_share:.1%} of the steps; visits {field.coverage:.0%} of its range"
             for field in found.fields
         },
@@ -221,21 +230,60 @@ def _trained(job: Train, result: "TrainResult | None") -> Told | None:
 
 
 def _judged(evaluation: Evaluate, score: Score) -> str:
-    """The command that evaluates a run; the one that scores it offline where its environment is not known here.
+    """The command that evaluates a run; the one that scores it offline where its world has no simulator.
 
-    A class of the user's is named again: its name in the run's files leads to no module.
+    Data that were collected had one, a class of the user's which only the user can name.
     """
     from saltwm.disk.checkpoint import find_checkpoint, read_info
     from saltwm.envs import ENVIRONMENTS, users
 
     environment = read_info(find_checkpoint(Path(evaluation.run))).world.environment
-    if environment in ENVIRONMENTS:
-        return spell(evaluation)
-    if environment not in users.names():
-        return spell(score)
-    word = users.word_of(environment)
+    if environment in ENVIRONMENTS or environment in users.names():
+        return _spell_in(environment, evaluation)
+    return _with_class("my_module:MyEnv", evaluation) if _was_collected(score.data) else spell(score)
+
+
+def _spell_in(environment: str, job: Job) -> str:
+    """The command of a job that acts in an environment; a class of the user's is named again.
+
+    Its name in the run's files leads to no module.
+    """
+    from saltwm.envs import ENVIRONMENTS, users
+
+    return _with_class("" if environment in ENVIRONMENTS else users.word_of(environment), job)
+
+
+def _with_class(word: str, job: Job) -> str:
     named = ("--env", word) if word else ()
-    return command_line("saltwm", *named, *shlex.split(spell(evaluation))[1:])
+    return command_line("saltwm", *named, *shlex.split(spell(job))[1:])
+
+
+def _was_collected(data: Path | None) -> bool:
+    """Whether a simulator made the dataset; a file that is not there says nothing."""
+    from saltwm.disk.durable import read_config
+    from saltwm.disk.layout import RECIPE_FILE, Recipe
+
+    file = None if data is None else data / RECIPE_FILE
+    return file is not None and file.exists() and read_config(Recipe, file).source.kind == "collect"
+
+
+def _without_simulator(job: Job, data: Path) -> str:
+    """Why nobody knows distances, and the command that does where the user has a class."""
+    if not _was_collected(data):
+        return "not known: recordings have no simulator"
+    return f"not known without the simulator; name its class: {_with_class('my_module:MyEnv', job)}"
+
+
+@tell.register(Info)
+def _described(job: Info, card: dict[str, Any]) -> Told:
+    prior = card["action_prior"]
+    if not isinstance(prior, dict):
+        return Told(card)
+    known = (
+        f"plans of {prior['plans_of_blocks']} blocks for goals up to {prior['goals_up_to_blocks']} blocks away; "
+        f"explains {prior['explained_share_of_held_out_actions']:.1%} of the variance of held-out actions"
+    )
+    return Told(card | {"action_prior": known}, plain=card)
 
 
 @tell.register(Prior)
@@ -260,7 +308,7 @@ def _evaluated(job: Evaluate, evaluation: "Evaluation") -> Told:
     if job.run == "random" or job.data is None:
         then = spell(Report(job.out))
     else:
-        then = spell(Diagnose(Path(job.run), job.data, job.out))
+        then = _spell_in(evaluation.environment, Diagnose(Path(job.run), job.data, job.out))
     return Told(results_table(job.out, [evaluation]), then, dataclasses.asdict(evaluation))
 
 
@@ -282,16 +330,29 @@ OUTCOMES = {"budget": "not reached within the steps allowed", "solved-at-start":
 def _played(job: Play, played: Played) -> Told:
     record = played.outcome.record
     promised = {f"step {plan.step}": plan.elite_costs[-1] for plan in record.plans if plan.elite_costs}
-    summary = {
-        "outcome": OUTCOMES.get(record.reason, record.reason),
+    pictures = {"moving": str(played.moving), "strip": str(played.strip)}
+    words = {
+        "outcome": f"{OUTCOMES.get(record.reason, record.reason)}, {record.steps_taken} of "
+        f"{played.tasks.protocol.budget_steps} steps",
+        "planned with": played.search,
+        "distance": _distances(played.tasks.world.environment, record.start_distance, record.final_distance),
+        "promised_costs": promised,
+    }
+    plain = {
+        "outcome": record.reason,
         "steps": record.steps_taken,
         "start_distance": record.start_distance,
         "final_distance": record.final_distance,
         "promised_costs": promised,
-        "moving": str(played.moving),
-        "strip": str(played.strip),
     }
-    return Told(summary, f"open {played.moving}", summary | {"outcome": record.reason})
+    return Told(words | pictures, f"open {played.moving}", plain | pictures)
+
+
+def _distances(environment: str, start: float, end: float) -> str:
+    from saltwm.envs import env_class
+
+    radius = env_class(environment).success_radius
+    return f"{start:.2f} success radii at the start, {end:.2f} at the end{f' (1 is {radius})' if radius else ''}"
 
 
 # --- scores ---------------------------------------------------------------------------------------------------------
@@ -315,7 +376,15 @@ def _scored(job: Score, found: "OfflineScore | Ordered") -> Told:
     else:
         words["prior"] = f"{found.prior_nll:.3f} nats per number (1.419 without knowledge); "
         words["prior"] += f"{found.prior_within_one_std:.1%} within one deviation (68.3% if honest)"
+    words["verdict"] = _score_in_words(found)
     return Told(words, plain=dataclasses.asdict(found))
+
+
+def _score_in_words(found: "OfflineScore") -> str:
+    """What the score can tell, docs/data.md: a model that has learnt nothing, and no more."""
+    if found.rank_interval[1] >= 0.5 or found.error_against_stillness >= 1:
+        return "it has learnt little yet: train it longer, or on more data"
+    return "it has learnt what actions do; only a simulator or a robot tells how well it plans"
 
 
 def _order_in_words(found: "Ordered") -> Any:
@@ -390,7 +459,9 @@ def _diagnosed(job: Diagnose, found: "Diagnosed") -> Told:
         **_of_jacobians(diagnosis, probes),
         "effective rank": round(diagnosis.effective_rank, 1),
         "state read linearly from z (R2)": {probe.field: probe_scores(probe) for probe in probes.fields},
-        "rank correlation of cost and true distance": probes.cost_order,
+        "rank correlation of cost and true distance": _without_simulator(job, job.data)
+        if probes.cost_order is None
+        else probes.cost_order,
     }
     plain = {"diagnosis": to_plain(diagnosis), "probes": to_plain(probes), "training": to_plain(found.training)}
     return Told(words, spell(Report(job.out)), plain)
@@ -519,8 +590,7 @@ def _in_words(shown: "Demonstrated") -> dict[str, Any]:
         shown.environment: f"{shown.model}, held-out task {shown.task}",
         "planned with": shown.search,
         "goal": f"{verdict} after {shown.steps} of {shown.budget_steps} steps",
-        "distance": f"{shown.start_distance:.2f} success radii at the start, {shown.final_distance:.2f} at the end "
-        f"(1 is {shown.success_radius})",
+        "distance": _distances(shown.environment, shown.start_distance, shown.final_distance),
         "predicted cost": f"{shown.cost_before_search:.3g} before the search, {shown.cost_after_search:.3g} after it, "
         f"{shown.cost_at_the_end:.3g} by the last plan",
         "moving": shown.moving,

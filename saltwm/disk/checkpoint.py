@@ -22,7 +22,7 @@ from saltwm.disk import durable
 from saltwm.disk.claim import claim
 from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.layout import Source
-from saltwm.disk.shipped import named
+from saltwm.disk.shipped import did_you_mean, named
 from saltwm.ground.config import ModelConfig, RunConfig, WorldSpec
 from saltwm.ground.errors import (
     DamagedError,
@@ -370,6 +370,8 @@ def find_checkpoint(path: Path, say: Callable[[str], None] = _say_aside) -> Path
     path = named(path)
     if (path / INFO_FILE).exists():
         return path
+    if question := did_you_mean(path):
+        raise UsageError(f"{path}: no training run is there{question}")
     read_run(path)
     found = newest_readable(path, say)
     if found is None:

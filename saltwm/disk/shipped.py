@@ -1,5 +1,6 @@
 """Where the models that come with saltwm are: checkpoints/ in a checkout, saltwm/shipped/ in an installed package."""
 
+import difflib
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -19,6 +20,20 @@ def named(path: Path | str) -> Path:
         return path
     shipped = shelf_folder() / path
     return shipped if shipped.is_dir() else path
+
+
+def did_you_mean(path: Path) -> str:
+    """A question to end an error with, where a name that leads nowhere is nearly that of something shipped."""
+    near = (
+        [] if path.exists() or len(path.parts) > 1 else difflib.get_close_matches(path.name, names(), n=1, cutoff=0.8)
+    )
+    return f"; did you mean {near[0]}, which is shipped?" if near else ""
+
+
+def data_beside(name: str) -> str | None:
+    """The held-out data that are shipped for the environment of a shipped model, by name."""
+    fitting = [data for data in names("-data") if name in names() and name.startswith(data.removesuffix("data"))]
+    return max(fitting, key=len, default=None)
 
 
 def spoken(path: Path) -> Path:

@@ -25,7 +25,8 @@ ENVIRONMENTS = tuple(_WHERE)
 
 def make_env(name: str, **options: Any) -> PlanningEnv:
     """The environment called `name`; options as for PlanningEnv."""
-    env: PlanningEnv = env_class(name)(**options)
+    with needs("sim", f"environment {name}"):  # MuJoCo and OGBench are imported when a world is built
+        env: PlanningEnv = env_class(name)(**options)
     return env
 
 

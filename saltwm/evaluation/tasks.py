@@ -36,9 +36,16 @@ class _Drawn:
 
 
 def choose_tasks(
-    dataset: Dataset, protocol: ProtocolConfig, count: int, seed: int, held_out: NDArray[np.int64] | None = None
+    dataset: Dataset,
+    protocol: ProtocolConfig,
+    count: int,
+    seed: int,
+    held_out: NDArray[np.int64] | None = None,
+    or_fewer: bool = False,
 ) -> TaskSet:
     """`count` tasks of the protocol; `held_out` are the episodes that training did not see, where the protocol asks.
+
+    With `or_fewer` a protocol of one task per episode takes what there is.
 
     One rule for all models: the choice depends on the data, the protocol and the seed alone.
     """
@@ -46,6 +53,11 @@ def choose_tasks(
         if protocol.one_per_episode:
             episodes = _allowed_episodes(dataset, protocol, held_out)
             drawn = _one_per_episode(dataset, env, protocol, count, seed, episodes)
+            if len(drawn.tasks) < count and not (or_fewer and drawn.tasks):
+                raise UsageError(
+                    f"protocol {protocol.name!r}: {len(drawn.tasks)} of {count} tasks fit in {len(episodes)} episodes; "
+                    f"ask for no more than those {len(drawn.tasks)}, or collect more episodes"
+                )
         else:
             drawn = _as_the_authors_draw(dataset, env, protocol, count, seed)
     chosen = TaskSet(
@@ -115,11 +127,6 @@ def _one_per_episode(
         if len(fits):
             start = int(starts[fits[0]])
             tasks.append(_task(len(tasks), episode, start, states, protocol, float(distances[fits[0]])))
-    if len(tasks) < count:
-        raise UsageError(
-            f"protocol {protocol.name!r}: {len(tasks)} of {count} tasks fit in {len(episodes)} episodes; "
-            f"ask for no more than those {len(tasks)}, or collect more episodes"
-        )
     return _Drawn(tasks, considered, solved, too_near)
 
 

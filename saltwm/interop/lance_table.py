@@ -85,6 +85,8 @@ def open_lance(path: Path, camera: str | None = None) -> LanceTable:
         raise DamagedError(f"{place}: has no column {lacking[0]!r}; it has {', '.join(names)}")
     cameras = [name for name in names if name == "pixels" or name.startswith("pixels_")]
     state = next((name for name in STATE_COLUMNS if name in names), None)
+    for name in ("action", *([state] if state else [])):
+        _require_fixed_size(place, name, table.schema.field(name).type)
     return LanceTable(place, table, choose_camera(place, cameras, camera), state, _first_rows(place, table))
 
 
@@ -107,6 +109,13 @@ def _first_rows(place: Path, table: Any) -> NDArray[np.int64]:
             episode, step = int(numbers[wrong[0]]), int(within[wrong[0]])
             raise DamagedError(f"{place}: episode {episode}: step_idx: expected {step}, found a gap or another order")
     return first
+
+
+def _require_fixed_size(place: Path, name: str, kind: Any) -> None:
+    """UsageError for lists of any length: how much a row holds would be known only once it is read."""
+    if hasattr(kind, "value_type") and not hasattr(kind, "list_size"):
+        wanted = f"pyarrow.list_({kind.value_type}(), N)"
+        raise UsageError(f"{place}: {name}: expected lists of one size, {wanted}, found {kind}; write the table so")
 
 
 def _width(kind: Any) -> int:

@@ -39,6 +39,8 @@ class Again(Composite):
 
     def jobs(self) -> list[Job]:
         """The jobs of the folders."""
+        if not self.folders:
+            raise UsageError("again: name a folder that a job filled: a dataset, a run, an evaluation, a diagnosis")
         found = [job for folder in self.folders for job in jobs_of(folder)]
         return found if self.out is None else [dataclasses.replace(job, out=self.out) for job in found]
 

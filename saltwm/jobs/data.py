@@ -97,6 +97,9 @@ class DataPreview(_OfDataset):
         return preview(self.opened(), self.out, only=self.only)
 
 
+BENCHMARK_FILES = (".h5", ".hdf5", ".h5.zst", ".hdf5.zst", ".tar.zst")
+
+
 @dataclass(frozen=True)
 class DataImport(Job):
     """Import recordings: LeRobot v3, Lance, Minari, folders of videos or pictures with a CSV, or a benchmark file.
@@ -136,8 +139,16 @@ class DataImport(Job):
         from saltwm.interop.importing import import_recordings
 
         if self.format == "hdf5" or (self.format is None and self.file.is_file()):
+            if self.env is None and not self.file.name.endswith(BENCHMARK_FILES):
+                raise UsageError(
+                    f"{self.file}: expected a benchmark file ({', '.join(BENCHMARK_FILES)}) or the folder that holds "
+                    "recordings, such as NAME.mp4 beside NAME.csv with a row of actions for each frame"
+                )
             if self.env is None:
-                raise UsageError(f"{self.file}: a benchmark file does not say what it holds; name it with --env")
+                raise UsageError(
+                    f"{self.file}: a benchmark file does not say what it holds; name its environment with --env. "
+                    "Files of another layout are read by a program of yours, which calls saltwm.write_dataset"
+                )
             if self.append:
                 raise UsageError(f"{self.file}: a benchmark file grows with more --episodes; leave --append out")
             return import_hdf5(self.file, introduce(self.env), self.out, self.image_size, self.episodes)

@@ -85,7 +85,7 @@ def verdict(findings: Sequence[Finding]) -> Finding:
 
 
 def _shelf() -> Finding:
-    found = names("-salt") + names("-lewm")
+    found = names("-salt") + names("-salt-memory") + names("-lewm")
     if not found:
         return Finding("shipped models", "none", "saltwm demo needs them: install the wheel, or work in a checkout")
     return Finding("shipped models", ", ".join(found))

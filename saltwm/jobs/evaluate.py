@@ -15,6 +15,7 @@ import tyro
 
 from saltwm.disk import durable
 from saltwm.disk.records import Evaluation, TaskSet
+from saltwm.disk.shipped import data_beside
 from saltwm.evaluation.protocols import DEFAULT_TASKS, PROTOCOLS, protocol_for
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import (
@@ -30,7 +31,18 @@ from saltwm.ground.config import (
     ProtocolName,
 )
 from saltwm.ground.errors import MismatchError, UsageError
-from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional, ProcessCount, RayAddress, ResultsFolder
+from saltwm.jobs.job import (
+    Aside,
+    AsJson,
+    Filed,
+    Maybe,
+    Memo,
+    Positional,
+    ProcessCount,
+    RayAddress,
+    ResultsFolder,
+    command_line,
+)
 from saltwm.model.traits import learnt_name, traits_of
 from saltwm.planning.names import planner_named, planner_text
 
@@ -84,7 +96,7 @@ class Acting(Filed):
     protocol: Maybe[ProtocolName] = None
     """clean, the default: held-out, unsolved, distant goals, bounded actions; paper: the authors'; long: far goals."""
     tasks: Maybe[int] = None
-    """Number of tasks; 50 for paper and long, 100 for clean."""
+    """Number of tasks; 50 for paper and long, for clean 100 or as many as there are."""
     seed: Maybe[int] = None
     """Seed of the tasks and of the planner; 1 by default."""
     last_start: bool = False
@@ -183,7 +195,8 @@ class Play(Acting):
             settled = settle(job, Path(scratch), tasks)
             outcome = run_one(settled, self.task)
         moving, strip = play(settled.tasks, outcome, self.out, self.video, title=settled.folder.name)
-        return Played(settled.tasks, outcome, moving, strip)
+        search = "no plan" if settled.job.run in MODELLESS else search_in_words(settled.job)
+        return Played(search, settled.tasks, outcome, moving, strip)
 
     def _with_few_tasks(self) -> Self:
         """No more tasks than are needed, where the first ones do not depend on how many there are."""
@@ -196,6 +209,8 @@ class Play(Acting):
 class Played(NamedTuple):
     """An episode and its pictures."""
 
+    search: str
+    """How it was planned."""
     tasks: TaskSet
     outcome: "Outcome"
     moving: Path
@@ -269,6 +284,8 @@ def settle(job: Acting, results: Path, tasks: TaskSet | None = None) -> Settled:
     ).begun({"task_set": tasks.sha256, **who.inputs})
     assert settled.task_set is not None
     durable.make_folder(settled.task_set.parent)
+    if not settled.task_set.exists():  # one line for all methods that meet these tasks
+        _say_fewer(job, tasks)
     write_tasks(settled.task_set, tasks)
     assert settled.method is not None
     own_horizon = None if horizon == protocol.horizon_blocks else horizon
@@ -308,6 +325,7 @@ def require_possible(job: Acting) -> None:
 def open_source(job: Acting) -> "Dataset | TaskSet":
     """What the tasks come from."""
     from saltwm.disk.dataset import Dataset
+    from saltwm.envs import ENVIRONMENTS, users
     from saltwm.evaluation.tasks import read_frozen
 
     if job.task_set is not None:
@@ -315,8 +333,18 @@ def open_source(job: Acting) -> "Dataset | TaskSet":
         if job.data is None or tasks.world.renderer == "imported":
             return tasks
     if job.data is None or job.task_set is not None:
-        raise UsageError("tasks come from --data DATASET or from --task-set FILE: give one of the two")
-    return Dataset.open(job.data, verify="sizes")
+        beside = data_beside(job.run)
+        hint = f"; --data {beside} is shipped for {job.run}" if job.data is None and beside else ""
+        raise UsageError(f"tasks come from --data DATASET or from --task-set FILE: give one of the two{hint}")
+    dataset = Dataset.open(job.data, verify="sizes")
+    name = dataset.world.environment
+    if dataset.recipe.source.kind == "recorded" and name not in ENVIRONMENTS and users.find(name) is None:
+        score = command_line("saltwm", "score", "RUN" if job.run in MODELLESS else job.run, "--data", job.data)
+        raise UsageError(
+            f"{job.data}: recordings, and no simulator of {name!r} is here to set and judge tasks "
+            f"in; judge the model on them alone with: {score}"
+        )
+    return dataset
 
 
 def _protocol_of(job: Acting, source: "Dataset | TaskSet") -> ProtocolConfig:
@@ -340,7 +368,17 @@ def _choose_tasks(job: Acting, protocol: ProtocolConfig, dataset: "Dataset") -> 
 
     count = job.tasks or DEFAULT_TASKS[job.protocol or DEFAULT_PROTOCOL]
     seed = DEFAULT_SEED if job.seed is None else job.seed
-    return choose_tasks(dataset, protocol, count, seed, held_out(dataset))
+    return choose_tasks(dataset, protocol, count, seed, held_out(dataset), or_fewer=job.tasks is None)
+
+
+def _say_fewer(job: Acting, tasks: TaskSet) -> None:
+    """One line where nobody said how many tasks there are to be, and the data have fewer than usual."""
+    from saltwm.ground.progress import console
+
+    usual = DEFAULT_TASKS[job.protocol or DEFAULT_PROTOCOL]
+    if job.data is not None and job.tasks is None and len(tasks.tasks) < usual:
+        line = f"{job.data}: {len(tasks.tasks)} tasks, not {usual}: there are no more held-out episodes with one"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _pictures(job: Acting, source: "Dataset | TaskSet") -> Path | None:

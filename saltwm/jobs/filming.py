@@ -26,7 +26,10 @@ def recorded_folders(given: Iterable[Path]) -> list[Path]:
         if (path / "evaluation.json").exists():
             found.append(path)
         elif (path / "evaluations").is_dir():
-            found += [films.parent for films in sorted(path.glob(f"evaluations/*/{PICTURES}")) if filmed_tasks(films)]
+            films = [films for films in sorted(path.glob(f"evaluations/*/{PICTURES}")) if filmed_tasks(films)]
+            if not films:
+                raise UsageError(f"{path}: nothing is filmed yet; name the evaluations to film: {path}/evaluations/*")
+            found += [each.parent for each in films]
         else:
             raise UsageError(f"{path}: neither an evaluation nor a results directory", remedy="evaluate", path=path)
     return found

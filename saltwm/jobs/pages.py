@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from saltwm.disk import durable
 from saltwm.ground.checks import at_least
+from saltwm.ground.errors import UsageError
 from saltwm.jobs.again import spell_again
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Positional, ResultsFolder, Some, spell
 
@@ -71,6 +72,8 @@ class Film(Job):
         from saltwm.ground.progress import progress
         from saltwm.jobs.filming import FIRST, PICTURES, film_recorded, filmed_tasks, recorded_folders
 
+        if not self.recorded:
+            raise UsageError("film: name a results directory, or folders of evaluations in one")
         folders, made = recorded_folders(self.recorded), list[Path]()
         with progress("film", len(folders)) as advance:
             for folder in folders:

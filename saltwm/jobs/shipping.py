@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from saltwm.disk.shipped import named
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.again import spell_again
 from saltwm.jobs.collect import Collect
@@ -74,7 +75,7 @@ class Card(Job):
     def do(self) -> Path:
         """Write it."""
         _require_evaluations(self.results)
-        return _write_card(self.checkpoint, self.results)
+        return _write_card(named(self.checkpoint), self.results)
 
 
 class Shelf(NamedTuple):

@@ -72,7 +72,7 @@ class Suite(Job):
     history: int = 1
     """Frames that LeWM's predictor may look back at; the paper gives it three, its authors' code one."""
     tasks: Maybe[int] = None
-    """Tasks per cell; 50 for paper and long, 100 for clean."""
+    """Tasks per cell; 50 for paper and long, for clean 100 or as many as there are."""
     no_random: bool = False
     """Skip the random policy."""
     workers: ProcessCount = 2

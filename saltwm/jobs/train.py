@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tyro
 
+from saltwm.disk.shipped import named
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import ModelConfig, ModelName, ObjectiveName, PrecisionName, RunConfig
 from saltwm.ground.errors import UsageError
@@ -343,12 +344,12 @@ class Watch(Job):
 
         from saltwm.report.watch import read_files, render, save_picture, watch
 
-        console = Console()
+        console, run = Console(), named(self.run)
         if self.picture is not None:
-            save_picture(read_files(self.run), self.picture)
+            save_picture(read_files(run), self.picture)
             console.print(f"written: {self.picture}")
         elif self.once or not console.is_terminal:
-            console.print(render(read_files(self.run), console.width))
+            console.print(render(read_files(run), console.width))
         else:
             with Live(console=console, auto_refresh=False) as live, contextlib.suppress(KeyboardInterrupt):
-                watch(self.run, lambda drawing: live.update(drawing, refresh=True), console.width)
+                watch(run, lambda drawing: live.update(drawing, refresh=True), console.width)

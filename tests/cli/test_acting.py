@@ -7,6 +7,8 @@ import pytest
 
 from saltwm.cli import main
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="module")
 def results(dataset, run, tmp_path_factory):
@@ -51,6 +53,43 @@ def test_a_play_needs_no_more_tasks_than_the_one_that_it_shows(dataset, tmp_path
         main(["play", "random", *words, "--task", "90"])
     assert stopped.value.code == 2
     assert "of 91 tasks fit in 6 episodes" in capsys.readouterr().err
+
+
+def test_an_evaluation_without_a_number_takes_the_tasks_that_there_are_and_says_so_once(dataset, tmp_path, capsys):
+    """What `train` prints next must run: 60 episodes hold out 6, and `clean` has 100 tasks where there are as many."""
+    words = ["--data", str(dataset.path), "--out", str(tmp_path), "--workers", "1", "--pictures", "0", "--json"]
+    main(["evaluate", "random", *words])
+    found = capsys.readouterr()
+    count = json.loads(found.out)["success"]["n"]
+    assert 0 < count <= 6
+    assert f"{count} tasks, not 100: there are no more held-out episodes with one" in found.err
+    main(["evaluate", "random", *words, "--method", "again"])
+    assert "not 100" not in capsys.readouterr().err
+
+
+def test_a_play_says_how_far_it_got_and_with_which_search(run, dataset, tmp_path, capsys):
+    main(["play", str(run), "--data", str(dataset.path), "--planner", "gauss-newton", "--out", str(tmp_path)])
+    told = " ".join(capsys.readouterr().out.split())
+    assert " of 50 steps planned with gauss-newton distance " in told
+    assert " success radii at the start, " in told
+    assert "(1 is 16 units)" in told
+
+
+def test_a_shipped_model_without_data_is_told_which_are_shipped_for_it(capsys):
+    for words, said in (
+        (["play", "two-room-salt"], "; --data two-room-data is shipped for two-room-salt\n"),
+        (["play", "runs/mine"], "give one of the two\n"),
+        (["play", "two-room-slat", "--data", "two-room-data"], "; did you mean two-room-salt, which is shipped?\n"),
+        (["play", "two-room-salt", "--data", "two-room-dta"], "; did you mean two-room-data, which is shipped?\n"),
+        (["play", "runs/mine", "--data", "two-room-data"], "make one with: saltwm train DATASET --out runs/mine\n"),
+        (["watch", "two-room-salt"], f"see it with: saltwm info {ROOT}/checkpoints/two-room-salt\n"),
+        (["film"], "film: name a results directory, or folders of evaluations in one\n"),
+        (["again"], "again: name a folder that a job filled: a dataset, a run, an evaluation, a diagnosis\n"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert stopped.value.code == 2
+        assert capsys.readouterr().err.endswith(said)
 
 
 def test_plays_of_other_methods_and_other_task_sets_lie_side_by_side(dataset, tmp_path):

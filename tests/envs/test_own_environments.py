@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from saltwm.cli.telling import _judged
+from saltwm.cli.telling import _judged, _spell_in, _without_simulator
 from saltwm.data.fields import fields_of
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.dataset import Dataset
@@ -21,7 +21,9 @@ from saltwm.envs.base import PlanningEnv, StateField, read_fields, spell_fields
 from saltwm.envs.check import check_environment
 from saltwm.ground.errors import DamagedError, ShapeError, UsageError
 from saltwm.jobs.collect import Collect
+from saltwm.jobs.data import DataStats
 from saltwm.jobs.evaluate import Evaluate
+from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.score import Score
 from saltwm.report.tables import ENVIRONMENT_NAMES
 
@@ -114,7 +116,7 @@ def test_the_command_line_takes_a_class_before_any_verb(own_module: str, tmp_pat
 
 
 def test_the_next_command_names_the_user_s_class_again_or_asks_for_an_offline_score(
-    own_module: str, run: Path, tmp_path: Path
+    own_module: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = checkpoint.find_checkpoint(run)
     info = durable.read_json(trained / checkpoint.INFO_FILE)
@@ -126,7 +128,14 @@ def test_the_next_command_names_the_user_s_class_again_or_asks_for_an_offline_sc
         return _judged(Evaluate(str(model), Path("data")), Score(model, Path("data")))
 
     assert after(tmp_path / "model") == f"saltwm score {tmp_path / 'model'} --data data"
+    data = Collect(own_module, tmp_path / "collected", 4, image_size=16, workers=1).do().path
+    users._entered.clear()
+    monkeypatch.setenv(users.VARIABLE, "")
+    evaluation, score = Evaluate(str(tmp_path / "model"), data), Score(tmp_path / "model", data)
+    assert _judged(evaluation, score).startswith("saltwm --env my_module:MyEnv evaluate ")
+    assert "--env my_module:MyEnv data stats" in _without_simulator(DataStats(data), data)
     introduce(own_module)
+    assert _spell_in("slide", Diagnose(run, data)).startswith(f"saltwm --env {own_module} diagnose {run}")
     assert after(tmp_path / "model") == f"saltwm --env {own_module} evaluate {tmp_path / 'model'} --data data"
     assert after(run).startswith(f"saltwm evaluate {run}")
 

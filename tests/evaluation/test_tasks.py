@@ -70,6 +70,14 @@ def test_too_many_tasks_say_how_many_there_are(dataset, held_out):
         choose_tasks(dataset, PAPER, 10_000_000, 1)
 
 
+def test_where_fewer_will_do_all_that_fit_are_taken_and_are_those_that_the_number_asks_for(dataset, held_out):
+    fewer = choose_tasks(dataset, CLEAN, 10_000, 1, held_out, or_fewer=True)
+    assert 0 < len(fewer.tasks) <= len(held_out)
+    assert fewer.sha256 == choose_tasks(dataset, CLEAN, len(fewer.tasks), 1, held_out).sha256
+    with pytest.raises(UsageError, match="0 of 5 tasks fit"):
+        choose_tasks(dataset, dataclasses.replace(CLEAN, min_distance=1e9), 5, 1, held_out, or_fewer=True)
+
+
 def test_clean_tasks_need_held_out_episodes(dataset):
     with pytest.raises(UsageError, match="`held_out`"):
         choose_tasks(dataset, CLEAN, 5, 1, None)

@@ -282,6 +282,26 @@ def test_a_lance_table_is_brought_in(tmp_path: Path) -> None:
     assert fields_of(dataset) == (StateField("proprio", 0, 2),)
 
 
+def test_a_lance_table_of_lists_of_any_length_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    lance = pytest.importorskip("lance")
+    import pyarrow
+
+    fixed = lance.dataset(str(write_lance(tmp_path / "fixed.lance"))).to_table()
+    at = fixed.schema.get_field_index("proprio")
+    loose = fixed.set_column(at, "proprio", fixed["proprio"].cast(pyarrow.list_(pyarrow.float32())))
+    lance.write_dataset(loose, str(tmp_path / "loose.lance"))
+    wanted = r"proprio: expected lists of one size, pyarrow.list_\(.+, N\), found list"
+    with pytest.raises(UsageError, match=wanted):
+        import_recordings(tmp_path / "loose.lance", tmp_path / "data")
+
+
+def test_a_single_file_that_is_no_benchmark_file_is_told_what_an_import_takes(tmp_path: Path) -> None:
+    for name, said in (("take.mp4", "such as NAME.mp4 beside NAME.csv"), ("own.h5", "calls saltwm.write_dataset")):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(UsageError, match=said):
+            DataImport(tmp_path / name, tmp_path / "data").do()
+
+
 def test_a_lance_table_with_a_gap_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="episode 0: step_idx: expected 4, found a gap"):
         import_recordings(write_lance(tmp_path / "pushes.lance", drop=4), tmp_path / "data")
@@ -369,7 +389,7 @@ def test_what_holds_no_recordings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither videos"):
         import_recordings(tmp_path, tmp_path / "data")
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(UsageError, match="name it with --env"):
+    with pytest.raises(UsageError, match=r"expected a benchmark file .* or the folder that holds recordings"):
         DataImport(tmp_path / "notes.txt", tmp_path / "data").do()
     with pytest.raises(UsageError, match="expected a file ending in"):
         DataImport(tmp_path / "notes.txt", tmp_path / "data", "two-room").do()

@@ -130,3 +130,5 @@ def test_what_was_never_recorded_is_refused(results, tmp_path):
         film_recorded(results / "evaluations" / CELLS[0], [0, 100], tmp_path)
     with pytest.raises(UsageError, match="neither an evaluation nor a results directory"):
         recorded_folders([tmp_path])
+    with pytest.raises(UsageError, match=r"results: nothing is filmed yet; name the evaluations to film: \S+/\*"):
+        recorded_folders([results])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from saltwm import write_dataset
+from saltwm.cli.telling import tell
 from saltwm.disk.records import read_cells
 from saltwm.evaluation.statistics import wilson
 from saltwm.ground.config import PriorConfig
@@ -151,3 +152,11 @@ def test_shipped_models_are_compared_with_the_success_of_the_records_alone(tmp_p
         Score(Path("all")).do()
     with pytest.raises(UsageError, match="name a dataset"):
         Score(Path("two-room-salt")).do()
+
+
+def test_a_score_ends_with_what_it_can_tell() -> None:
+    little, enough = "it has learnt little yet", "it has learnt what actions do"
+    for rank, error, said in ((0.1, 0.3, enough), (0.1, 1.0, little), (0.5, 0.3, little)):
+        told = tell(Score(Path("run"), Path("data")), scored(rank, error))
+        assert told is not None
+        assert told.told["verdict"].startswith(said)
