@@ -17,7 +17,7 @@ from saltwm.model.traits import TRANSITIONS
 HERE = shelf_folder()
 """Beside the package in a checkout, inside it where it is installed."""
 MODELS = (*TRANSITIONS, *(f"{name}-memory" for name, traits in TRANSITIONS.items() if traits.has_matrix))
-"""As `model_name` calls them."""
+"""As `model_name` calls them. A shelf may hold others, under whatever names they were shipped."""
 HELD_OUT_SEED = 1000
 """Seed of the episodes that no model is trained on; training data have seeds from 0 on."""
 HELD_OUT_FRAME_EVERY = 5
@@ -36,12 +36,24 @@ class Item:
 
 def shelf(directory: Path) -> list[Item]:
     """Every shipped model that has held-out data beside it, by environment."""
-    items = [_item(directory, environment, model) for environment in ENVIRONMENTS for model in MODELS]
+    items = [
+        _item(directory, environment, model)
+        for environment in ENVIRONMENTS
+        for model in _models(directory, environment)
+    ]
     return [item for item in items if _is_there(item)]
 
 
+def _models(directory: Path, environment: str) -> list[str]:
+    """The usual models, then those of other names in folders; a cube-double's is none of cube's."""
+    others = {path.name.removeprefix(f"{environment}-") for path in directory.glob(f"{environment}-*")}
+    longer = [name.removeprefix(f"{environment}-") for name in ENVIRONMENTS if name.startswith(f"{environment}-")]
+    mine = {name for name in others if not any(name.startswith(f"{other}-") for other in longer)}
+    return [*MODELS, *sorted(mine.difference(MODELS))]
+
+
 def of_recipes(directory: Path) -> list[Item]:
-    """Those that every environment's recipe makes; a model with memory is beside them."""
+    """Those that every environment's recipe makes; others, as a model with memory, are beside them."""
     return [item for item in shelf(directory) if item.model in TRANSITIONS]
 
 
@@ -49,13 +61,15 @@ def take(directory: Path, environment: str, model: str) -> Item:
     """The shipped model; UsageError that says what there is instead, and how to make what is missing."""
     environment = introduce(environment)
     one_of("environment", environment, ENVIRONMENTS)
-    one_of("model", model, MODELS)
+    shipped = shelf(directory)
+    one_of("model", model, dict.fromkeys((*MODELS, *(item.model for item in shipped))))
     item = _item(directory, environment, model)
     if not _is_there(item):
-        names = ", ".join(f"{other.environment} {other.model}" for other in shelf(directory)) or "nothing"
+        names = ", ".join(f"{other.environment} {other.model}" for other in shipped) or "nothing"
+        steps = f"; make what is missing with: {' && '.join(_missing_steps(item, directory))}"
         raise UsageError(
-            f"no {model} model and held-out data for {environment} under {spoken(directory)} (there is: {names}); "
-            f"make what is missing with: {' && '.join(_missing_steps(item, directory))}"
+            f"no {model} model and held-out data for {environment} under {spoken(directory)} (there is: {names})"
+            f"{steps if model in TRANSITIONS else ''}"  # no recipe makes the others
         )
     return item
 

@@ -100,7 +100,8 @@ class Demo(Job):
     environment: Positional[Maybe[str]] = None
     """two-room, push-t, reacher, cube or cube-double; or all."""
     model: str = "salt"
-    """salt: state-affine transition; salt-memory: one that remembers; lewm: transformer predictor."""
+    """salt: state-affine transition; lewm: transformer predictor; or another that is shipped, such as salt-memory,
+    which remembers, or salt-two-stage, which was trained to see first."""
     task: int = 0
     """Number of the held-out task."""
     out: Aside[Path] = Path("work/shipped")

@@ -10,6 +10,7 @@ import pytest
 from saltwm.cli import main
 from saltwm.disk.checkpoint import load
 from saltwm.jobs.collect import Collect
+from saltwm.jobs.shelf import shelf as shelf_of
 
 
 @pytest.fixture(scope="module")
@@ -158,3 +159,27 @@ def test_rates_from_results_of_nothing_are_refused_before_anything_is_written(ru
         assert code == 2
         assert "nothing: no evaluations; make some with: saltwm evaluate RUN --data DATA --out" in error
     assert not (tmp_path / "shipped").exists()
+
+
+def test_a_model_is_shown_under_the_name_that_it_was_shipped_under(shelf, tmp_path, capsys):
+    copy = shutil.copytree(shelf, tmp_path / "copy")
+    shutil.copytree(copy / "two-room-salt", copy / "two-room-salt-two-stage")
+    words = ("demo", "two-room", "--checkpoints", str(copy), "--out", str(tmp_path))
+    main([*words, "--model", "salt-two-stage", "--json"])
+    assert '"model": "salt-two-stage"' in capsys.readouterr().out
+    code, message = refused(capsys, "demo", "push-t", "--model", "salt-two-stage", "--checkpoints", str(copy))
+    assert code == 2
+    assert "there is: two-room salt, two-room salt-two-stage" in message
+    assert "reproduce" not in message
+    assert "did you mean 'salt-two-stage'" in refused(capsys, *words, "--model", "salt-two-stag")[1]
+
+
+def test_the_models_of_cube_double_are_not_those_of_cube(tmp_path):
+    for name in ("cube-salt", "cube-double-salt-two-stage", "cube-data", "cube-double-data"):
+        (tmp_path / name).mkdir()
+        if not name.endswith("-data"):
+            (tmp_path / name / "shipment.json").touch()
+    assert [(item.environment, item.model) for item in shelf_of(tmp_path)] == [
+        ("cube", "salt"),
+        ("cube-double", "salt-two-stage"),
+    ]
