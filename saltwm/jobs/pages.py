@@ -58,13 +58,15 @@ class Results(Job):
 class Film(Job):
     """Film recorded episodes again, from their actions: what happened, what the plan in force expected, and the goal.
 
-    The films lie in the evaluations' own folders, where the report finds them.
+    Without --out they go to the evaluations' own folders, where the report finds them.
     """
 
     recorded: Positional[Some[Path]]
     """Folders of evaluations, or results directories."""
     tasks: MaybeSome[int] = None
     """Numbers of tasks; those that are filmed already by default, or the first four."""
+    out: Aside[Maybe[Path]] = None
+    """Film into OUT/EVALUATION and leave the records as they are."""
     json: AsJson = False
 
     def do(self) -> list[Path]:
@@ -74,13 +76,16 @@ class Film(Job):
 
         if not self.recorded:
             raise UsageError("film: name a results directory, or folders of evaluations in one")
+        if self.out is not None:
+            durable.check_folder(self.out)
         folders, made = recorded_folders(self.recorded), list[Path]()
         with progress("film", len(folders)) as advance:
             for folder in folders:
-                pictures = folder / PICTURES
-                with durable.only_writer(folder, self.VERB):
-                    wanted = self.tasks if self.tasks is not None else filmed_tasks(pictures) or FIRST
-                    made += film_recorded(folder, wanted, pictures)
+                wanted = self.tasks if self.tasks is not None else filmed_tasks(folder / PICTURES) or FIRST
+                out = folder if self.out is None else self.out / folder.name
+                out.mkdir(parents=True, exist_ok=True)
+                with durable.only_writer(out, self.VERB):
+                    made += film_recorded(folder, wanted, out / PICTURES if self.out is None else out)
                 advance()
         return [path for path in made if path.suffix == ".gif"]
 

@@ -114,6 +114,14 @@ def test_film_shows_three_pictures_for_a_model_and_two_for_a_random_policy(resul
     assert recorded_folders([results]) == [chance, model]  # a results directory stands for what is filmed in it
 
 
+def test_film_leaves_the_records_as_they_are_when_it_is_told_where_to_go(results, tmp_path, capsys):
+    before = {path: path.stat().st_mtime_ns for path in results.rglob("*")}
+    main(["film", str(results / "evaluations" / CELLS[0]), "--tasks", "1", "--out", str(tmp_path / "films"), "--json"])
+    (film,) = map(Path, json.loads(capsys.readouterr().out)["filmed"])
+    assert film.parent == tmp_path / "films" / CELLS[0]
+    assert {path: path.stat().st_mtime_ns for path in results.rglob("*")} == before
+
+
 def test_a_model_that_is_another_now_is_not_asked_what_it_imagines(results):
     folder = results / "evaluations" / CELLS[0]
     job = json.loads((folder / "job.json").read_text())
