@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from saltwm.disk.shipped import names
 from saltwm.jobs.job import AsJson, Job
 
 PACKAGES = (
@@ -85,7 +84,9 @@ def verdict(findings: Sequence[Finding]) -> Finding:
 
 
 def _shelf() -> Finding:
-    found = names("-salt") + names("-salt-memory") + names("-lewm")
+    from saltwm.jobs.shelf import HERE, shelf
+
+    found = [item.checkpoint.name for item in shelf(HERE)]
     if not found:
         return Finding("shipped models", "none", "saltwm demo needs them: install the wheel, or work in a checkout")
     return Finding("shipped models", ", ".join(found))

@@ -99,17 +99,17 @@ def folders_of(given: tuple[str, ...]) -> list[Path]:
 
 def _shipped(environments: tuple[str, ...]) -> list[Path]:
     """Checkpoints and held-out data of the environments, and the records of their evaluations."""
-    names = [
-        f"{environment}-{part}" for environment in environments for part in ("salt", "salt-memory", "lewm", "data")
-    ]
-    shelf = shelf_folder()
-    folders = [shelf / name for name in names if (shelf / name).is_dir()]
+    from saltwm.jobs.shelf import shelf
+
+    directory = shelf_folder()
+    shipped = [item for item in shelf(directory) if item.environment in environments]
+    folders = [*(item.checkpoint for item in shipped), *dict.fromkeys(item.data for item in shipped)]
     if not folders:
         raise UsageError(
-            f"nothing is shipped for {', '.join(environments)} under {shelf}; give folders, such as those of: "
+            f"nothing is shipped for {', '.join(environments)} under {directory}; give folders, such as those of: "
             "saltwm reproduce two-room --preset quick --out work/demo"
         )
-    results = shelf.parent / "results"
+    results = directory.parent / "results"
     return [*folders, *([results] if results.is_dir() else [])]
 
 
