@@ -1,8 +1,10 @@
 """Durable files: whole or absent, hashed, one writer at a time, clear errors."""
 
+import contextlib
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -52,6 +54,28 @@ def test_non_finite_numbers_are_not_written(tmp_path):
 def test_a_missing_file_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="no such file"):
         durable.read_json(tmp_path / "nothing.json")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("read", [durable.read_json, durable.read_json_lines, durable.sha256])
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "device.json").symlink_to("/dev/zero")
+    for name in ("pipe.json", "device.json"):
+        with pytest.raises(DamagedError, match=rf"{name}: is a pipe or a device, expected a file"):
+            read(tmp_path / name)
+    with contextlib.chdir(tmp_path), socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket.json")  # by its short name: a socket's address has room for a hundred bytes
+    with pytest.raises(DamagedError, match=r"socket\.json: is a socket, expected a file"):
+        read(tmp_path / "socket.json")
+
+
+def test_a_file_beyond_the_budget_is_refused_before_it_is_read(tmp_path):
+    """One of holes alone takes no room on the disk, and none in an archive."""
+    with open(tmp_path / "holes.json", "wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(DamagedError, match=r"holes\.json: the file would take 1.02e\+03 GB.* set SALTWM_BUDGET_GB"):
+        durable.read_json(tmp_path / "holes.json")
 
 
 def test_a_place_where_no_file_can_be_is_a_usage_error(tmp_path):

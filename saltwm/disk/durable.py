@@ -23,10 +23,11 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
-from saltwm.ground import strict_json
+from saltwm.ground import budget, strict_json
 from saltwm.ground.errors import DamagedError, DiskError, LockedError, UsageError
 
 T = TypeVar("T")
@@ -108,8 +109,13 @@ def append_json_line(path: Path, value: Any) -> None:
     _require_held(Path(path))
     with _disk_errors(Path(path), len(line)):
         _before_step("append", Path(path))
-        with os.fdopen(_open_own(Path(path), os.O_WRONLY | os.O_APPEND), "ab") as file:
+        with open_log(Path(path)) as file:
             file.write(line)
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """The file at `path`, made if need be, to append to; DamagedError for a link, a pipe or a second name."""
+    return os.fdopen(_open_own(path, os.O_WRONLY | os.O_APPEND), "ab")
 
 
 def _open_own(path: Path, flags: int) -> int:
@@ -167,15 +173,35 @@ def read_text(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The file's bytes; a missing file is a usage error."""
+    """The file's bytes; a missing file is a usage error, one that is larger than the budget is damage."""
     try:
-        return Path(path).read_bytes()
+        with open_input(path) as file:
+            budget.require(path, "the file", os.fstat(file.fileno()).st_size)
+            return file.read()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UsageError(f"{path}: no such file") from error
     except IsADirectoryError as error:
         raise UsageError(f"{path}: is a directory, expected a file") from error
     except PermissionError as error:
         raise UsageError(f"{path}: no permission to read it") from error
+
+
+def open_input(path: Path) -> BufferedReader:
+    """The regular file at `path`, to be read; DamagedError for a pipe or a device, which may never end."""
+    try:
+        # Not blocking: opening a pipe would wait for its other end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise DamagedError(f"{path}: is a socket, expected a file") from error
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise DamagedError(f"{path}: is a pipe or a device, expected a file")
 
 
 def read_json_lines(path: Path) -> list[Any]:
@@ -348,7 +374,7 @@ def _remove(path: Path) -> None:
 
 def sha256(path: Path) -> str:
     """Hex digest of the file."""
-    with open(path, "rb") as file:
+    with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -9,12 +9,15 @@ from saltwm.envs import env_class
 from saltwm.explore.desk import Desk, has_simulator, plain, png
 from saltwm.explore.messages import Answer, DatasetOf, Recorded
 from saltwm.explore.scenes import action_names
+from saltwm.ground.errors import UsageError
 from saltwm.jobs.inspection import info
 
 BINS = 24
 MOST_EPISODES = 5000
 """Rows of the table of episodes."""
 MOST_FRAMES = 120
+MOST_NUMBERS = 2_000_000
+"""Of an episode that is shown: a small file can hold any number of zeros, and each becomes text."""
 LAGS = 12
 
 
@@ -95,7 +98,10 @@ def _rows(found: Dataset) -> list[list[float]]:
 def recorded(desk: Desk, ask: Recorded) -> Answer:
     """One episode: its stored frames as pictures, its actions and its states."""
     found = desk.dataset(ask.dataset)
-    actions = found.actions(ask.episode)
+    actions, states = found.actions(ask.episode), found.states(ask.episode)
+    if actions.size + states.size > MOST_NUMBERS:
+        held = f"{len(actions)} steps with {actions.size + states.size} numbers"
+        raise UsageError(f"{ask.dataset}: episode {ask.episode} has {held}, at most {MOST_NUMBERS} are shown")
     steps = np.arange(0, len(actions) + 1, found.frame_every)
     steps = steps[:: -(-len(steps) // MOST_FRAMES)]
     frames = found.read_frames(np.full(len(steps), ask.episode), steps)
@@ -105,7 +111,7 @@ def recorded(desk: Desk, ask: Recorded) -> Answer:
         "frame_every": found.frame_every,
         "actions": actions,
         "action_names": action_names(found.world.environment, actions.shape[1]),
-        "states": found.states(ask.episode),
+        "states": states,
         "fields": state_fields(found.world.environment, found.state_dim),
     }
     return Answer(plain(header), [png(frame) for frame in frames])

@@ -8,6 +8,7 @@ may be empty.
 """
 
 import csv
+import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from saltwm.disk import durable
 from saltwm.envs.base import StateField
 from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
@@ -62,7 +64,7 @@ def open_folder(path: Path, camera: str | None = None) -> Folder:
     takes = sorted(
         entry
         for entry in path.iterdir()
-        if entry.suffix.lower() in VIDEOS
+        if (entry.is_file() and entry.suffix.lower() in VIDEOS)
         or (entry.is_dir() and any(file.suffix.lower() in PICTURES for file in entry.iterdir()))
     )
     if not takes:
@@ -85,7 +87,7 @@ def _pictures(take: Path) -> Iterator[NDArray[np.uint8]]:
 
 def _read(table: Path) -> tuple[list[str], list[list[str]]]:
     budget.require(table, "its rows", CELL_BYTES * table.stat().st_size // 2)  # a cell takes two bytes at least
-    with table.open(newline="", encoding="utf-8") as file:
+    with io.TextIOWrapper(durable.open_input(table), encoding="utf-8", newline="") as file:
         try:
             header, *rows = [row for row in csv.reader(file) if row]
         except (ValueError, csv.Error, UnicodeDecodeError) as error:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from saltwm.disk import durable
 from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError
 
@@ -21,7 +22,8 @@ def read_picture(where: str, source: Any) -> NDArray[np.uint8]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the budget decides
-            with Image.open(source if isinstance(source, Path) else io.BytesIO(source), formats=KINDS) as picture:
+            opened = durable.open_input(source) if isinstance(source, Path) else io.BytesIO(source)
+            with opened, Image.open(opened, formats=KINDS) as picture:
                 width, height = picture.size
                 budget.require(where, f"a picture of {width} x {height} pixels", 3 * width * height)
                 return np.asarray(picture.convert("RGB"))

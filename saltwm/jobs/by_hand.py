@@ -76,4 +76,7 @@ def _state(flag: str, text: str) -> tuple[float, ...]:
         raise UsageError(f"{flag}: expected a JSON list of numbers, found {text!r:.80}") from error
     if not isinstance(numbers, list) or not all(type(number) in (int, float) for number in numbers):
         raise UsageError(f"{flag}: expected a JSON list of numbers, found {text!r:.80}")
-    return tuple(map(float, numbers))
+    try:
+        return tuple(map(float, numbers))
+    except OverflowError as error:
+        raise UsageError(f"{flag}: a number is too large, found {text!r:.80}") from error

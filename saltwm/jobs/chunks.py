@@ -5,6 +5,7 @@ Imported by every worker, so it imports little: torch only where a model plans.
 
 import contextlib
 import functools
+import io
 import math
 import sys
 from collections.abc import Callable
@@ -220,10 +221,10 @@ def read_outcomes(folder: Path) -> list[Outcome]:
     episodes = read_cell(folder).episodes
     path = folder / "actions.npy"
     try:
-        actions = np.load(path, allow_pickle=False)
-    except FileNotFoundError as error:
+        actions = np.load(io.BytesIO(durable.read_bytes(path)), allow_pickle=False)
+    except UsageError as error:
         raise DamagedError(f"{path}: missing; evaluate again into an empty folder") from error
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, MemoryError) as error:  # MemoryError: of a size that the header declares
         raise DamagedError(f"{path}: not an array of actions ({error})") from error
     ends = np.cumsum([episode.steps_taken for episode in episodes])
     if actions.ndim != 2 or actions.dtype != np.float32 or len(actions) != ends[-1]:

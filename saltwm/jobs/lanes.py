@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 from saltwm.disk import durable
 from saltwm.processes.stopping import stop_signal
@@ -47,7 +46,7 @@ class Lanes:
             return
         durable.make_folder(log.parent)
         threads = max(1, (os.cpu_count() or 1) // self._at_once)
-        with _appending(log) as file:
+        with durable.open_log(log) as file:
             self._running[command] = subprocess.Popen(
                 words, stdout=file, stderr=file, env={**os.environ, "OMP_NUM_THREADS": str(threads)}
             )
@@ -82,7 +81,3 @@ def lanes(at_once: int, logs: Path) -> Iterator[Lanes]:
             some.stop()
             while some.running:
                 some.next_end()
-
-
-def _appending(file: Path) -> IO[bytes]:
-    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644), "wb")

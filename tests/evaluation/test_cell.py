@@ -244,10 +244,15 @@ def test_recorded_actions_come_back_with_their_episodes_and_damage_is_told(undis
     np.save(folder / "actions.npy", outcomes[0].actions)
     with pytest.raises(DamagedError, match="expected float32 actions of"):
         read_outcomes(folder)
-    for bad in (data[:20], b"not an array", data[:-8]):
+    absurd = re.sub(rb"\((\d+), 2\), \}", rb"(10000000000000, 2), }", data)
+    for bad in (data[:20], b"not an array", data[:-8], absurd):
         (folder / "actions.npy").write_bytes(bad)
         with pytest.raises(DamagedError, match="not an array of actions"):
             read_outcomes(folder)
+    (folder / "actions.npy").unlink()
+    os.mkfifo(folder / "actions.npy")
+    with pytest.raises(DamagedError, match=r"actions\.npy: is a pipe or a device"):
+        read_outcomes(folder)
 
 
 class Still:
@@ -323,6 +328,20 @@ def test_a_closed_loop_evaluation_bears_its_looks_in_name_and_record(asked, run,
     here = settled(asked(run, tmp_path, look_every=1))
     with pytest.raises(MismatchError, match="look_every: expected 2, found 1"):
         dataclasses.replace(here.job, look_every=2).require_own(here.folder)
+
+
+def test_an_agent_that_looks_counts_down_from_the_distance_of_the_protocol(asked, run, tmp_path, monkeypatch):
+    from saltwm.jobs import chunks
+    from saltwm.planning import agent
+
+    given = {}
+    monkeypatch.setattr(agent, "Agent", lambda *_, **options: given.update(options))
+    job, tasks, _ = settled(asked(run, tmp_path, look_every=1, horizon=4))
+    env, _ = chunks.surroundings(job, tasks)
+    for offset, blocks in ((25, 5), (50, 10), (51, 11)):
+        protocol = dataclasses.replace(tasks.protocol, goal_offset_steps=offset)
+        chunks._make_policy(job, dataclasses.replace(tasks, protocol=protocol), env)
+        assert (given["goal_blocks"], given["horizon_blocks"], given["look_every"]) == (blocks, 4, 1)
 
 
 def test_a_job_written_before_there_were_looks_is_the_blind_job(asked, run, tmp_path):

@@ -77,6 +77,7 @@ def test_the_command_of_a_recorded_episode_repeats_it(desk, results, tmp_path):
         ({"start": "[1, true]", "goal": "[1, 2]"}, "JSON list"),
         ({"start": "[1, NaN]", "goal": "[1, 2]"}, "JSON list"),
         ({"start": '{"a": 1}', "goal": "[1, 2]"}, "JSON list"),
+        ({"start": f"[1{400 * '0'}, 2]", "goal": "[1, 2]"}, "--start: a number is too large"),
     ],
 )
 def test_half_a_task_and_nonsense_are_refused(options, why):

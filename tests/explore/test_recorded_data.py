@@ -1,9 +1,12 @@
 """Worlds that are known from recordings alone: their episodes, latents and rollouts are shown, nothing is simulated."""
 
+import itertools
+
 import numpy as np
 import pytest
 from small_runs import write_run
 
+from saltwm.explore import recorded
 from saltwm.explore.desk import Desk
 from saltwm.explore.folders import find_places
 from saltwm.explore.worker import answer
@@ -56,6 +59,20 @@ def test_a_recording_is_listed_and_its_episodes_are_shown(desk):
     episode = ask(desk, "recorded", dataset="robot-data", episode=2)
     assert len(episode.blobs) == STEPS // EVERY + 1
     assert ask(desk, "gallery", model="robot-model").header["frames"] == 3 * (STEPS // EVERY + 1)
+
+
+def test_an_episode_of_countless_numbers_is_not_made_into_text(tmp_path, monkeypatch):
+    """A small file holds any number of zeros, and as text each takes fifty times its room."""
+    steps, still = 30_000, np.zeros((8, 8, 3), np.uint8)
+    episode = {"frames": itertools.repeat(still, steps + 1), "actions": np.zeros((steps, 64))}
+    write_dataset(tmp_path / "long", [episode], name="robot", image_size=8, frame_every=steps)
+    desk = Desk(find_places([tmp_path / "long"]))
+    assert ask(desk, "dataset", dataset="long").header["facts"]["steps"] == steps
+    monkeypatch.setattr(recorded, "MOST_NUMBERS", 10**6)
+    refusal = answer(desk, "recorded", {"dataset": "long", "episode": 0}).header["error"]
+    assert "episode 0 has 30000 steps with 1950001 numbers, at most 1000000 are shown" in refusal
+    monkeypatch.setattr(recorded, "MOST_NUMBERS", 1_950_001)
+    assert "error" not in answer(desk, "recorded", {"dataset": "long", "episode": 0}).header
 
 
 def test_recorded_actions_are_imagined_beside_the_stored_frames(desk):

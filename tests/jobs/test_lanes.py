@@ -1,5 +1,6 @@
 """Commands side by side: they really run at once, are stopped together, and leave no process behind."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import time
 
 import pytest
 
-from saltwm.ground.errors import MismatchError
+from saltwm.ground.errors import DamagedError, MismatchError
 from saltwm.jobs import lanes as lanes_module
 from saltwm.jobs.lanes import Lanes, lanes
 from saltwm.jobs.study import Step, ready
@@ -36,12 +37,14 @@ def test_two_commands_run_at_the_same_time(tmp_path):
     assert "loop" in (tmp_path / "logs" / "first.log").read_text()
 
 
-def test_a_log_is_not_written_through_a_link(tmp_path):
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("lay", [os.symlink, os.link, lambda precious, log: os.mkfifo(log)])
+def test_a_log_is_not_written_through_a_link_a_second_name_or_a_pipe(tmp_path, lay):
     (tmp_path / "logs").mkdir()
     precious = tmp_path / "precious"
     precious.write_text("mine")
-    (tmp_path / "logs" / "first.log").symlink_to(precious)
-    with lanes(2, tmp_path / "logs") as some, pytest.raises(OSError):
+    lay(precious, tmp_path / "logs" / "first.log")
+    with lanes(2, tmp_path / "logs") as some, pytest.raises(DamagedError, match=r"first\.log: a link, a pipe"):
         some.start(sleeping(), "first")
     assert precious.read_text() == "mine"
 
