@@ -22,6 +22,8 @@ from saltwm.interop.recordings import NUMBER_BYTES, Recording, choose_camera, nu
 STATE_COLUMNS = ("state", "proprio", "observation_state")
 """The first of these that is there is the state."""
 ROWS_AT_ONCE = 64
+SMALLEST_NUMBER = 2
+"""Bytes of a number in the table, at least."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,23 @@ class LanceTable:
 
     def recordings(self) -> Iterator[Recording]:
         """The episodes, one after another."""
-        names = ["action", *([self.state] if self.state else [])]
-        width = sum(_width(self.table.schema.field(name).type) for name in names)
         for episode in self.episodes:
             start, stop = int(self.first[episode]), int(self.first[episode + 1])
             where = f"{self.path}: episode {episode}"
-            budget.require(where, f"{stop - start} rows", NUMBER_BYTES * width * (stop - start))
-            rows = self.table.to_table(columns=names, offset=start, limit=stop - start)
-            columns = {name: _vectors(numbers(where, name, rows[name].to_pylist())) for name in names}
-            frames, states = self._frames(where, start, stop), columns.get(self.state or "")
-            yield Recording(frames, columns["action"][:-1], states, str(self.path))
+            actions = self._numbers(where, "action", start, stop)
+            states = self._numbers(where, self.state, start, stop) if self.state else None
+            yield Recording(self._frames(where, start, stop), actions[:-1], states, str(self.path))
+
+    def _numbers(self, where: str, name: str, start: int, stop: int) -> NDArray[np.float64]:
+        """A column of an episode, a few rows at a time: how much a row holds is known when it is read."""
+        values: list[Any] = []
+        size = 0
+        for first in range(start, stop, ROWS_AT_ONCE):
+            rows = self.table.to_table(columns=[name], offset=first, limit=min(ROWS_AT_ONCE, stop - first))
+            size += NUMBER_BYTES * rows.nbytes // SMALLEST_NUMBER
+            budget.require(where, f"{name} of {first + len(rows) - start} rows", size)
+            values += rows[name].to_pylist()
+        return _vectors(numbers(where, name, values))
 
     def _frames(self, where: str, start: int, stop: int) -> Iterator[NDArray[np.uint8]]:
         """The pictures of an episode, a few read at a time: one may be repeated over many rows of a small file."""
@@ -83,6 +92,9 @@ def open_lance(path: Path, camera: str | None = None) -> LanceTable:
     lacking = [name for name in ("episode_idx", "action") if name not in names]
     if lacking:
         raise DamagedError(f"{place}: has no column {lacking[0]!r}; it has {', '.join(names)}")
+    for name in {"episode_idx", "step_idx"} & set(names):
+        if not (kind := str(table.schema.field(name).type)).startswith(("int", "uint")):
+            raise DamagedError(f"{place}: {name}: expected whole numbers, found {kind}")
     cameras = [name for name in names if name == "pixels" or name.startswith("pixels_")]
     state = next((name for name in STATE_COLUMNS if name in names), None)
     for name in ("action", *([state] if state else [])):

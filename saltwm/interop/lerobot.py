@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from saltwm.disk import durable
 from saltwm.envs.base import StateField
 from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
+from saltwm.interop.parquet_footer import declared
 from saltwm.interop.pictures import read_picture
 from saltwm.interop.recordings import NUMBER_BYTES, Recording, choose_camera, numbers
 from saltwm.interop.video import read_video
@@ -125,7 +127,7 @@ def open_lerobot(path: Path, camera: str | None = None) -> LeRobot:
     if not file.is_file():
         raise UsageError(f"{path}: not a LeRobot dataset (no meta/info.json)")
     try:
-        info = json.loads(file.read_text())
+        info = json.loads(durable.read_text(file))
         version, features = str(info["codebase_version"]), info["features"]
         cameras = [name for name, feature in features.items() if feature["dtype"] in {"video", "image"}]
         rate, states = float(info["fps"]), int(features.get(STATE, {"shape": [1]})["shape"][0])
@@ -144,7 +146,7 @@ def _read_episodes(path: Path) -> list[dict[str, Any]]:
     files = sorted((path / "meta" / "episodes").glob("*/*.parquet"))
     if not files:
         raise DamagedError(f"{path / 'meta/episodes'}: no Parquet file is there")
-    episodes = [episode for file in files for episode in _read_table(file).to_pylist()]
+    episodes = [episode for file in files for episode in _numbers_alone(_read_table(file)).to_pylist()]
     lacking = [key for key in ("episode_index", "length", "data/chunk_index") if episodes and key not in episodes[0]]
     if lacking or not episodes:
         raise DamagedError(f"{files[0]}: has no column {lacking[0]!r}" if lacking else f"{files[0]}: no episode")
@@ -160,16 +162,26 @@ def _read_table(file: Path) -> Any:
         from pyarrow import parquet
     if not file.is_file():
         raise DamagedError(f"{file}: missing")
+    found = declared(file)
+    # Repeated values take no room in the file, so its size says nothing.
+    size = NUMBER_BYTES * found.values + found.packed_bytes + found.wide_bytes
+    budget.require(file, f"{found.rows} rows with {found.values} values", size)
     try:
         with parquet.ParquetFile(file) as opened:
-            # Repeated values take no room in the file, so its size says nothing.
-            groups = [opened.metadata.row_group(group) for group in range(opened.metadata.num_row_groups)]
-            values = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
-            size = NUMBER_BYTES * values + sum(group.total_byte_size for group in groups)
-            budget.require(file, f"{opened.metadata.num_rows} rows with {values} values", size)
+            texts = [column.path for column in opened.schema if column.physical_type == "BYTE_ARRAY"]
+        with parquet.ParquetFile(file, read_dictionary=texts) as opened:  # a text that is repeated is held once
             return opened.read()
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are no text
         raise DamagedError(f"{file}: not a readable Parquet file ({str(error).splitlines()[0][:200]})") from error
+
+
+def _numbers_alone(table: Any) -> Any:
+    """The columns of a table that hold a number in each row, or nothing."""
+    return table.select([field.name for field in table.schema if _is_number(field.type) or str(field.type) == "null"])
+
+
+def _is_number(kind: Any) -> bool:
+    return str(kind).startswith(("int", "uint", "halffloat", "float", "double", "bool"))
 
 
 def _require_column(where: str, rows: Any, name: str) -> None:
@@ -179,4 +191,7 @@ def _require_column(where: str, rows: Any, name: str) -> None:
 
 def _column(where: str, rows: Any, name: str) -> NDArray[Any]:
     _require_column(where, rows, name)
+    kind = rows.schema.field(name).type
+    if not _is_number(getattr(kind, "value_type", kind)):
+        raise DamagedError(f"{where}: {name}: expected numbers, found {kind}")
     return numbers(where, name, rows[name].to_pylist())

@@ -1,6 +1,7 @@
 """P25 and P27 for recordings: what they declare is compared with the budget, and nothing outside of them is read."""
 
 import json
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -87,6 +88,18 @@ def test_only_png_and_jpeg_are_decoded(tmp_path: Path) -> None:
     for value in (None, {}, b"", 7):
         with pytest.raises(DamagedError, match="x: cannot be decoded as a picture"):
             read_picture("x", value)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("take-1/0003.png", "is a pipe or a device"), ("take-1.csv", "its actions are missing; expected them in take-1")],
+)
+def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path, name: str, said: str) -> None:
+    source = write_folder(tmp_path / "takes", as_video=False)
+    (source / name).unlink()
+    os.mkfifo(source / name)
+    refused(source, said)
 
 
 # --- videos ----------------------------------------------------------------------------------------------------------
@@ -192,6 +205,41 @@ def test_a_small_parquet_file_of_countless_rows_is_refused(tmp_path: Path) -> No
     refused(source, r"file-000\.parquet: 20000000 rows with 60000000 values would take 2\.24 GB")
 
 
+@pytest.mark.parametrize("with_schema", [True, False])
+@pytest.mark.parametrize("part", ["data", "meta/episodes"])
+def test_a_text_that_a_small_parquet_file_repeats_is_held_once(tmp_path: Path, part: str, with_schema: bool) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    source = write_lerobot(tmp_path / "robot", as_images=True)
+    file = source / part / "chunk-000/file-000.parquet"
+    table = parquet.read_table(file)
+    once = pyarrow.array(["x" * 30_000_000])
+    many = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * table.num_rows, pyarrow.int32()), once)
+    options = {"compression": "zstd", "dictionary_pagesize_limit": 2**30, "store_schema": with_schema}
+    if part == "data":  # many rows of an episode that nobody asks for
+        table = pyarrow.concat_tables([table, *[table.slice(0, 1)] * 200])
+        column = pyarrow.array([*table["episode_index"].to_pylist()[:-200], *[99] * 200], pyarrow.int64())
+        table = table.set_column(table.column_names.index("episode_index"), "episode_index", column)
+        many = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * table.num_rows, pyarrow.int32()), once)
+    parquet.write_table(table.append_column("junk", many), file, **options)
+    assert file.stat().st_size < 50_000
+    with Cheap():
+        assert len(import_recordings(source, tmp_path / "out", image_size=8)) == len(EPISODES)
+
+
+@pytest.mark.parametrize("column", ["action", "timestamp"])
+def test_a_column_of_texts_is_named_where_numbers_belong(tmp_path: Path, column: str) -> None:
+    from pyarrow import parquet
+
+    source = write_lerobot(tmp_path / "robot", as_images=True)
+    file = source / "data/chunk-000/file-000.parquet"
+    table = parquet.read_table(file)
+    words = [["left"] * table.num_rows]
+    parquet.write_table(table.set_column(table.column_names.index(column), column, words), file)
+    refused(source, rf"file-000\.parquet: {column}: expected numbers, found dictionary")
+
+
 # --- Lance and Minari ------------------------------------------------------------------------------------------------
 
 
@@ -199,6 +247,33 @@ def test_a_lance_table_is_counted_before_it_is_read(tmp_path: Path, monkeypatch:
     source = write_lance(tmp_path / "pushes.lance")
     monkeypatch.setenv(budget.VARIABLE, "0.000001")
     refused(source, r"pushes\.lance: \d+ rows would take")
+
+
+def test_lance_rows_that_hold_countless_numbers_are_refused_when_the_first_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lance = pytest.importorskip("lance")
+    import pyarrow
+
+    rows, width = 200, 20_000
+    numbers, starts = np.zeros(rows * width, np.float32), np.arange(0, rows * width + 1, width, dtype=np.int32)
+    columns = {
+        "episode_idx": pyarrow.array(np.zeros(rows, np.int32)),
+        "action": pyarrow.ListArray.from_arrays(pyarrow.array(starts), pyarrow.array(numbers)),
+        "pixels": pyarrow.array([png(8, 8)] * rows),
+    }
+    lance.write_dataset(pyarrow.table(columns), str(tmp_path / "wide.lance"))
+    monkeypatch.setenv(budget.VARIABLE, "0.05")
+    refused(tmp_path / "wide.lance", r"episode 0: action of 64 rows would take .* set SALTWM_BUDGET_GB")
+
+
+def test_a_lance_table_numbers_its_episodes(tmp_path: Path) -> None:
+    lance = pytest.importorskip("lance")
+    import pyarrow
+
+    columns = {"episode_idx": pyarrow.array(["x" * 1000]), "action": pyarrow.array([1.0]), "pixels": [png(8, 8)]}
+    lance.write_dataset(pyarrow.table(columns), str(tmp_path / "words.lance"))
+    refused(tmp_path / "words.lance", r"episode_idx: expected whole numbers, found string")
 
 
 def test_a_lance_picture_is_looked_at_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
