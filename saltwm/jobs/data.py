@@ -9,7 +9,7 @@ import tyro
 from saltwm.disk.durable import read_config
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some, spell
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset, Verify
@@ -179,7 +179,10 @@ def made(recipe: "Recipe", out: Path) -> Collect | DataImport:
     """The job that makes the dataset of a recipe."""
     if recipe.source.kind == "recorded":
         raise UsageError(f"{out}: was written from recordings; import them again, or run the program that wrote it")
-    return (DataImport if recipe.source.kind == "import" else Collect).of(recipe, out)
+    job = (DataImport if recipe.source.kind == "import" else Collect).of(recipe, out)
+    if ":" in recipe.world.environment:  # such a word of a person's own would be imported
+        raise UsageError(f"{out}: a file does not run code; name its environment yourself: {spell(job)}")
+    return job
 
 
 def maker(dataset: Path) -> Collect | DataImport | None:

@@ -1,8 +1,10 @@
 """P12: loading a model, a dataset or a result runs no code, even where every hash has been made to fit."""
 
+import contextlib
 import json
 import pickle
 import shutil
+from pathlib import Path
 
 import pytest
 from hostile_files import edit_json, object_array, pickled, rehash, rehash_dataset
@@ -16,6 +18,7 @@ from saltwm.disk.records import read_cell
 from saltwm.evaluation.tasks import read_tasks
 from saltwm.ground.errors import DamagedError, SaltError
 from saltwm.interop.weights.public import import_weights
+from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
 
 
@@ -122,6 +125,28 @@ def target_in_public_config(place, canary):
     return lambda: import_weights(place / "public", "two-room", Dataset.open(place / "data"), place / "imported")
 
 
+def module_as_environment(source):
+    """An unfinished dataset whose environment is a module that lies in the working directory."""
+
+    def attack(place, canary):
+        (place / "mine_too.py").write_text(f"import os\nos.mkdir({str(canary)!r})\n")
+        recipe = json.loads((place / "data" / "collection.json").read_text())
+        recipe["world"]["environment"] = "mine_too:Env"
+        recipe["source"] = source or recipe["source"]
+        durable.make_folder(place / "unfinished")
+        durable.write_json(place / "unfinished" / "collection.json", recipe)
+        (place / "file.h5").write_bytes(b"")
+
+        def load():
+            with contextlib.chdir(place):
+                for job in Again((Path("unfinished"),)).jobs():
+                    job.do()
+
+        return load
+
+    return attack
+
+
 ATTACKS = {
     "pickle as weights.safetensors": replace_in_checkpoint("weights.safetensors"),
     "pickle as checkpoint.json": replace_in_checkpoint("checkpoint.json"),
@@ -137,6 +162,8 @@ ATTACKS = {
     "pickle as evaluation": pickle_as_evaluation,
     "pickle as public weights": pickle_as_public_weights,
     "_target_ in public config.json": target_in_public_config,
+    "module as the environment of a collection": module_as_environment(None),
+    "module as the environment of an import": module_as_environment({"kind": "import", "file": "file.h5", "bytes": 0}),
 }
 
 
