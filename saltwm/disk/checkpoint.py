@@ -394,6 +394,7 @@ def load(path: Path | str, *, world: WorldSpec | None = None) -> "WorldModel":
     _require_sane(weights, file)
     model = WorldModel(info.run.model, info.world)
     model.load_state_dict(weights)  # widens float16 to the model's float32
+    model.checkpoint_sha256 = identity(checkpoint)
     return model.eval()
 
 

@@ -12,6 +12,8 @@ from saltwm.model.traits import traits_of
 class WorldModel(nn.Module):
     """Encoder phi, action encoder psi and transition F (Sec. 3.1)."""
 
+    checkpoint_sha256: str | None = None  # of the checkpoint that it was read from, unchanged
+
     def __init__(self, config: ModelConfig, world: WorldSpec) -> None:
         super().__init__()
         traits = traits_of(config.model)

@@ -49,6 +49,8 @@ class ActionPrior(nn.Module):
 
     latent_mean: Tensor
     latent_std: Tensor
+    checkpoint_sha256: str | None = None
+    """Of the model whose latents it learnt on, where it was read from a file."""
 
     def __init__(self, config: PriorConfig, latent_dim: int, block_dim: int) -> None:
         super().__init__()

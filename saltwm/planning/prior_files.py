@@ -84,6 +84,7 @@ def load_prior(path: Path | str) -> ActionPrior:
             remedy="learn a prior",
             path=model,
         )
+    prior.checkpoint_sha256 = info.checkpoint_sha256
     return prior.eval()
 
 

@@ -121,5 +121,11 @@ def fitting_prior(
             f"agent: the prior is for latents of {prior.latent_dim} and action blocks of {prior.block_dim} numbers, "
             f"the model has {sizes[0]} and {sizes[1]}"
         )
+    known = (model.checkpoint_sha256, prior.checkpoint_sha256)
+    if None not in known and known[0] != known[1]:  # of equal sizes, and yet its latents mean something else
+        raise MismatchError(
+            f"agent: the prior is that of checkpoint {str(known[1])[:12]}, the model is {str(known[0])[:12]}; "
+            "load both from one run"
+        )
     require_horizon(prior.config.horizon_blocks, horizon_blocks)
     return prior.to(model.action_encoder.action_mean.device).eval()

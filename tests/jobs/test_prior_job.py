@@ -18,7 +18,7 @@ from saltwm.disk import checkpoint, durable
 from saltwm.disk.durable import read_config, write_config
 from saltwm.ground.config import ImitationConfig, MapConfig, PriorConfig
 from saltwm.ground.errors import DamagedError, DiskError, LockedError, MismatchError, Stopped, UsageError
-from saltwm.jobs.chunks import Chunks, prepare_sent
+from saltwm.jobs.chunks import Chunks, _make_policy, prepare_sent, surroundings
 from saltwm.jobs.evaluate import Evaluate, settle
 from saltwm.jobs.prior_learner import learn_prior
 from saltwm.jobs.ship import ship
@@ -381,6 +381,17 @@ def test_the_prior_of_a_run_goes_to_another_machine_with_its_checkpoint(learnt, 
     assert [outcome["record"]["task"] for outcome in prepare_sent(order, tmp_path / "there")(start)] == [0, 1]
     plain, _, _ = settle(Evaluate(str(learnt), **here), tmp_path / "results")
     assert not any("prior" in name for name in Chunks().files((plain, 0, tmp_path / "chunk.json")))
+
+
+def test_a_prior_that_changed_after_an_evaluation_was_planned_is_not_used(learnt, dataset, tmp_path):
+    options = {"tasks": 2, "workers": 1, "pictures": 0, "out": tmp_path / "results"}
+    asked = Evaluate(str(learnt), data=dataset.path, planner=MapConfig(), **options)
+    here = settle(asked, asked.out)
+    env, _ = surroundings(here.job, here.tasks)
+    assert _make_policy(here.job, here.tasks, env)[0].prior is not None
+    job = dataclasses.replace(here.job, inputs={**here.job.inputs, "prior": "0" * 64})
+    with pytest.raises(MismatchError, match="its action prior changed since this evaluation was planned"):
+        _make_policy(job, here.tasks, env)
 
 
 def test_the_command_prints_how_good_the_prior_is(mine, dataset, capsys):

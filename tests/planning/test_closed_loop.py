@@ -45,7 +45,11 @@ def test_a_goal_beyond_the_horizon_is_counted_though_not_planned_to():
 
 
 class Watched(Agent):
-    """An agent that remembers each situation and horizon."""
+    """An agent that remembers each situation and decision."""
+
+    def decide(self, view, keys):
+        self.decisions = [*getattr(self, "decisions", []), super().decide(view, keys)]
+        return self.decisions[-1]
 
     def situation(self, view):
         self.views = [*getattr(self, "views", []), view]
@@ -67,6 +71,24 @@ def test_an_evaluated_agent_looks_after_each_block_with_the_rest_of_its_plan(pla
     rests = [None if at.rest_of_plan is None else at.rest_of_plan.shape[1] for at in agent.situations]
     assert rests == [None, 4, 3, 2, 1, None, 4, 3, 2, 1]
     assert all(view.frames.shape[:2] == (1, 1) for view in agent.views)
+
+
+def test_a_look_after_two_blocks_carries_out_no_more_than_are_left():
+    agent = Watched(shaken(SMALL), QUICK, horizon_blocks=5, look_every=2)
+    outcome = evaluated(agent)
+    assert [at.blocks_left.item() for at in agent.situations] == [5, 3, 1, 5, 3, 1]
+    assert [decision.execute_steps for decision in agent.decisions] == [10, 10, 5, 10, 10, 5]
+    assert [plan.step for plan in outcome.record.plans] == [0, 10, 20, 25, 35, 45]
+
+
+def test_the_rest_of_a_plan_comes_back_in_the_planner_s_own_units():
+    model = shaken(SMALL)
+    agent = Watched(model, QUICK, horizon_blocks=5, look_every=1)
+    evaluated(agent)
+    planned = torch.from_numpy(agent.decisions[0].actions[:, 5:]).reshape(1, 4, -1)
+    rest = agent.situations[1].rest_of_plan
+    assert torch.allclose(rest, model.action_encoder.normalise(planned))
+    assert not torch.allclose(rest, planned, atol=0.1)  # the control
 
 
 def test_a_blind_agent_knows_what_is_left_and_keeps_its_horizon():

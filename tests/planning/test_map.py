@@ -7,6 +7,7 @@ import pytest
 import torch
 from planning_models import SMALL, generators, in_double, shaken, situation
 
+import saltwm
 from saltwm.ground.config import (
     AffineConfig,
     CEMConfig,
@@ -241,6 +242,23 @@ def test_an_agent_with_a_prior_plans_with_map_and_without_a_matrix_with_cem():
 def test_an_agent_refuses_a_prior_of_other_sizes(sizes):
     with pytest.raises(MismatchError, match="the model has 12 and 10"):
         Agent(shaken(SMALL), MapConfig(), prior=small_prior(**sizes))
+
+
+def test_an_agent_refuses_the_prior_of_another_checkpoint_though_its_sizes_fit():
+    model, prior = shaken(SMALL), small_prior()
+    model.checkpoint_sha256, prior.checkpoint_sha256 = "a" * 64, "a" * 64
+    assert Agent(model, MapConfig(), prior=prior).prior is prior
+    prior.checkpoint_sha256 = "b" * 64
+    with pytest.raises(MismatchError, match="is that of checkpoint bbbbbbbbbbbb, the model is aaaaaaaaaaaa"):
+        Agent(model, MapConfig(), prior=prior)
+    assert Agent(model, CEMConfig(), prior=prior).prior is None  # it is not used
+
+
+def test_shipped_models_take_their_own_priors_and_no_others():
+    model = saltwm.load("two-room-salt")
+    assert Agent(model, prior=saltwm.load_prior("two-room-salt")).planner == MapConfig()
+    with pytest.raises(MismatchError, match="load both from one run"):
+        Agent(model, prior=saltwm.load_prior("two-room-lewm"))
 
 
 def test_an_agent_refuses_a_horizon_that_the_prior_does_not_propose():
