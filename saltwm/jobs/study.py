@@ -512,11 +512,16 @@ def _adopted(variant: Variant, study: Study) -> Path | None:
     """A finished run that is this variant: the shipped model, one of the study's own, or one under `runs`."""
     for folder in (SHIPPED, study.out / "runs", *study.runs):
         for run, info in _finished_runs(folder):
-            is_fresh = not info.lineage  # a run that started from another's weights has the same config
-            here = is_fresh and info.world.environment == variant.environment
-            if here and same_training(info.run, variant.config()):
+            if _is_of_recipe(info, variant.environment) and same_training(info.run, variant.config()):
                 return run
     return None
+
+
+def _is_of_recipe(info: "CheckpointInfo", environment: str) -> bool:
+    """Whether a run saw the recipe's pictures and started from fresh weights: its config tells neither."""
+    pictures = recipe(PRESET, environment).collect
+    seen = (info.world.environment, info.world.image_size, info.world.render)
+    return seen == (environment, pictures.image_size, pictures.render) and not info.lineage
 
 
 def same_training(found: RunConfig, wanted: RunConfig) -> bool:

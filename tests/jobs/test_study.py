@@ -249,6 +249,15 @@ def test_a_run_that_started_from_another_s_weights_is_not_adopted(small, dataset
     assert sum(step.job.VERB == "train" for step in steps(started)) == 1
 
 
+def test_a_run_of_other_pictures_is_not_adopted(small, dataset, tmp_path):
+    job, _ = small
+    larger = Collect("two-room", tmp_path / "larger", 30, image_size=24, frame_every=5, workers=1).do()
+    adopting = dataclasses.replace(job, runs=(tmp_path / "elsewhere",))
+    for data, trainings in ((larger, 2), (dataset, 1)):  # the second is the control
+        train(Variant("two-room", modes=0).config(), data, tmp_path / "elsewhere" / data.path.name)
+        assert sum(step.job.VERB == "train" for step in steps(adopting)) == trainings
+
+
 def test_runs_of_two_datasets_are_no_study(dataset, run, monkeypatch):
     info = checkpoint.read_info(checkpoint.find_checkpoint(run))
     infos = {Path("a"): info, Path("b"): dataclasses.replace(info, dataset_sha256="f" * 64)}
