@@ -1,15 +1,20 @@
 """P30: the worker can be killed at any time; questions are answered all the same, and no process stays behind."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from conftest import SHIPPED
 from exploring import ROOT, exploring
 from processes import is_gone
+
+from saltwm.explore import link
+from saltwm.explore.messages import Catalogue, Message, unpack
 
 STATE = [60.0, 112.0]
 
@@ -43,6 +48,49 @@ def test_a_page_may_have_the_worker_ended(running):
         assert page.ask("restart").header == {"restarted": True}
         assert page.ask("draw", model="two-room-salt", state=STATE).blobs
         assert is_gone(worker)
+
+
+def link_to(program, tmp_path, monkeypatch):
+    """The server's side, with this program in the worker's place."""
+    file = tmp_path / "worker"
+    file.write_text(f"#!{sys.executable}\nimport sys, time\n{program}\n")
+    file.chmod(0o755)
+    monkeypatch.setattr(link, "sys", SimpleNamespace(executable=str(file)))
+    return link.Link([])
+
+
+def asked_once(some):
+    """The answer to one question, the worker's number, and how often another took over; nothing stays behind."""
+
+    async def ask():
+        packed = await some.ask(Message(1, "catalogue", Catalogue()))
+        worker = some.pid
+        for _ in range(200):
+            if some.restarts:
+                break
+            await asyncio.sleep(0.05)
+        await some.close()
+        return unpack(packed)[1].header, worker, some.restarts
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.timeout(60)
+def test_a_question_that_ends_two_workers_is_not_put_to_a_third(tmp_path, monkeypatch):
+    some = link_to("sys.stdin.readline()", tmp_path, monkeypatch)
+    header, _, restarts = asked_once(some)
+    assert header["error"] == "catalogue: the worker ended 2 times while it answered"
+    assert restarts == 2
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_says_nothing_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(link, "SECONDS_PER_ANSWER", 0.5)
+    some = link_to("time.sleep(600)", tmp_path, monkeypatch)
+    header, worker, restarts = asked_once(some)
+    assert header["error"] == "catalogue: no answer within 0.5 s; the worker was ended"
+    assert restarts == 1
+    assert is_gone(worker)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

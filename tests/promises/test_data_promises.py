@@ -64,7 +64,7 @@ def kill_often(program, path, episodes, per_part, kills, name, seconds, begin=sh
             continue
         victims = [process.pid] if hits % 2 else group_members(process.pid)
         os.kill(chance.choice(victims), signal.SIGKILL)
-        process.wait(timeout=60)
+        process.wait(timeout=600)  # a collector that loses a worker goes on to its end
         process.stderr.close()
         assert not wait_until_gone(process.pid), "a worker outlived its collector"
         hits += 1
