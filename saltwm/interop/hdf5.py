@@ -348,7 +348,7 @@ def _opened(file: Path) -> Iterator[Any]:
     try:
         with h5py.File(file, "r") as h5:
             yield h5
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:  # h5py has no kind of its own for damage
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise DamagedError(f"{file}: not a readable HDF5 file: {error}") from error

@@ -44,7 +44,7 @@ class MinariData:
 
     def recordings(self) -> Iterator[Recording]:
         """The episodes, one after another."""
-        for number, episode in enumerate(self.data.iterate_episodes()):
+        for number, episode in enumerate(_readable(self.path, iter(self.data.iterate_episodes()))):
             actions = np.asarray(episode.actions)
             if actions.ndim != 2:
                 raise UsageError(f"{self.path}: episode {number}: actions {list(actions.shape)}: expected vectors")
@@ -69,6 +69,18 @@ def open_minari(path: Path, camera: str | None = None) -> MinariData:
     cameras = [key for key, space in spaces.items() if len(space.shape or ()) == 3 and space.dtype == np.uint8]
     vectors = tuple(key for key, space in spaces.items() if len(space.shape or ()) == 1 and space.dtype.kind == "f")
     return MinariData(path, data, choose_camera(path, cameras, camera), vectors)
+
+
+def _readable(path: Path, episodes: Iterator[Any]) -> Iterator[Any]:
+    """The episodes; DamagedError at the first that h5py or Minari cannot read."""
+    while True:
+        try:
+            episode = next(episodes, None)
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+            raise DamagedError(f"{path}: not a readable Minari dataset ({type(error).__name__}: {error})") from error
+        if episode is None:
+            return
+        yield episode
 
 
 def _require_own_content(file: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -18,7 +19,7 @@ from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, SaltError, ShapeError
 from saltwm.ground.frames import square
 from saltwm.interop.importing import import_recordings
-from saltwm.interop.minari_data import open_minari
+from saltwm.interop.minari_data import MinariData, open_minari
 from saltwm.interop.pictures import read_picture
 from saltwm.interop.recordings import Recording, write_dataset
 from saltwm.interop.video import read_video
@@ -312,3 +313,15 @@ def test_minari_arrays_that_lie_elsewhere_are_refused(tmp_path: Path, way: str) 
         DamagedError, match=r"main_data\.hdf5: episode_0: 'observations' (is a link|is not stored|has a)"
     ):
         open_minari(tmp_path / "links")
+
+
+def test_a_minari_episode_that_cannot_be_read_is_damage() -> None:
+    class Broken:
+        def iterate_episodes(self) -> Any:
+            yield SimpleNamespace(actions=np.zeros((2, 1)), observations=np.zeros((3, 4, 4, 3), np.uint8))
+            raise KeyError("incorrect metadata checksum")
+
+    episodes = MinariData(Path("mine"), Broken(), "", ()).recordings()
+    assert len(next(episodes).actions) == 2
+    with pytest.raises(DamagedError, match=r"mine: not a readable Minari dataset \(KeyError: 'incorrect metadata"):
+        next(episodes)
