@@ -22,8 +22,9 @@ from saltwm.ground.config import (
     PriorConfig,
 )
 from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.planning import with_prior
 from saltwm.planning.agent import Agent
-from saltwm.planning.cem import Bounds, Proposal
+from saltwm.planning.cem import Bounds, Proposal, cem
 from saltwm.planning.map import posterior_mode
 from saltwm.planning.planners import planner_of
 from saltwm.planning.prior import ActionPrior
@@ -199,6 +200,26 @@ def test_cem_finds_the_mode_that_map_finds():
     sampled = planner_of(thorough)(model, at, horizon=HORIZON, generators=generators(0, 1))
     torch.testing.assert_close(sampled.actions, exact.actions, rtol=0, atol=0.02)
     torch.testing.assert_close(sampled.elite_costs[:, -1], exact.elite_costs[:, -1], rtol=0.02, atol=1e-3)
+
+
+def test_a_warm_cem_map_begins_where_the_prior_and_the_rest_of_the_last_plan_agree(monkeypatch):
+    model = shaken(SMALL)
+    at, rest = proposed(situation(model, 1)), torch.randn(1, 2, 10)
+    begun = []
+
+    def watched(*arguments, initial, **options):
+        begun.append(initial)
+        return cem(*arguments, initial=initial, **options)
+
+    monkeypatch.setattr(with_prior, "cem", watched)
+    for now in (at, dataclasses.replace(at, rest_of_plan=rest)):
+        planner_of(CEMMapConfig(candidates=8, iterations=1, elites=2))(
+            model, now, horizon=HORIZON, generators=generators(0)
+        )
+    mean, precision = at.proposal.mean, at.proposal.std**-2
+    torch.testing.assert_close(begun[0].mean, mean)
+    kept = torch.cat([rest, torch.zeros(1, 1, 10)], dim=1)  # with a deviation of 1
+    torch.testing.assert_close(begun[1].mean, (mean * precision + kept) / (precision + 1))
 
 
 def test_without_a_price_cem_forgets_the_prior_and_with_one_it_does_not():
