@@ -257,10 +257,10 @@ def test_lance_rows_that_hold_countless_numbers_are_refused_when_the_first_are_r
     import pyarrow
 
     rows, width = 200, 20_000
-    numbers, starts = np.zeros(rows * width, np.float32), np.arange(0, rows * width + 1, width, dtype=np.int32)
+    numbers = pyarrow.array(np.zeros(rows * width, np.float32))
     columns = {
         "episode_idx": pyarrow.array(np.zeros(rows, np.int32)),
-        "action": pyarrow.ListArray.from_arrays(pyarrow.array(starts), pyarrow.array(numbers)),
+        "action": pyarrow.FixedSizeListArray.from_arrays(numbers, width),
         "pixels": pyarrow.array([png(8, 8)] * rows),
     }
     lance.write_dataset(pyarrow.table(columns), str(tmp_path / "wide.lance"))
