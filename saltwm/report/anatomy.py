@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from saltwm.disk import durable
+from saltwm.disk import durable, records
 from saltwm.disk.records import (
     MISMATCH_RATIO,
-    Cell,
+    Comparison,
     EpisodeRecord,
     FailedEpisode,
     PairedAnatomy,
+    PlanRecord,
     Rate,
     failed_episodes,
     read_cells,
@@ -20,7 +21,7 @@ from saltwm.disk.records import (
 from saltwm.report import figures, tables
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Picture, read_pictures
-from saltwm.report.table import Table, plain_text, terminal
+from saltwm.report.table import NONE, Cell, Table, plain_text, table, terminal
 from saltwm.report.templates import template
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class _Contest:
     title: str
     pair: PairedAnatomy
     sides: tuple[_Side, _Side]
-    failed: tuple[_Listed, ...]
+    counts: Table
+    same_tasks: Table
+    failures: Table | None
     drawings: tuple[Drawing, ...]
 
 
@@ -108,21 +111,64 @@ def anatomy_table(pairs: Iterable[PairedAnatomy]) -> "Group":
         a, b = (side.label for side in contest.sides)
         outcome = f"  reached by both {c.both}, only {a} {c.only_a}, only {b} {c.only_b}, neither {c.neither}"
         verdict = f"  {tables.verdict_sentence(c, {})}"
-        parts += [plain_text(contest.title, "bold"), terminal(_counts(contest)), plain_text(outcome)]
+        parts += [plain_text(contest.title, "bold"), terminal(contest.counts), plain_text(outcome)]
         parts += [plain_text(verdict), ""]
     return Group(*parts[:-1])  # type: ignore[arg-type]
 
 
-def _counts(contest: _Contest) -> Table:
-    rows = tuple(
-        (
-            side.label,
-            str(side.episodes),
-            *(f"{rate.successes} ({100 * rate.successes / rate.n:.1f} %)" for _, rate in side.kinds),
-        )
-        for side in contest.sides
+def _counts(sides: Iterable[_Side]) -> Table:
+    """How often each method failed in which way."""
+    rows: list[tuple[Cell | str, ...]] = [
+        (Cell(side.label, mark=side.method), str(side.episodes), *(_share(rate, side.method) for _, rate in side.kinds))
+        for side in sides
+    ]
+    return Table("", ("method", "episodes", *KINDS), tuple(rows))
+
+
+def _share(rate: Rate, method: str) -> Cell:
+    share = rate.successes / rate.n
+    interval = (100 * rate.low, 100 * share, 100 * rate.high)
+    return Cell(f"{rate.successes} ({100 * share:.1f} %)", mark=method, interval=interval)
+
+
+def _same_tasks(c: Comparison, a: str, b: str) -> Table:
+    """How the outcomes of both methods meet, task by task."""
+    rows = ((f"{a} reached", str(c.both), str(c.only_a)), (f"{a} failed", str(c.only_b), str(c.neither)))
+    return Table("", ("same tasks", f"{b} reached", f"{b} failed"), rows)
+
+
+def _failures(failed: Iterable[_Listed]) -> Table | None:
+    """A row for each failed episode."""
+    header = ("task", "failed by", "seed", "kind", "promised ĉ", "found c", "r", "closest", "the other")
+    return table("", header, map(_failure_row, failed), words=("failed by", "kind", "the other"))
+
+
+def _failure_row(listed: _Listed) -> tuple[Cell | str, ...]:
+    one, failure = listed.one, listed.one.failure
+    return (
+        Cell(f"task {one.episode.task}", link=listed.page or ""),
+        Cell(listed.label, mark=one.cell.evaluation.method),
+        str(one.cell.evaluation.seed),
+        failure.kind,
+        _or_none(failure.predicted_cost, "%.3g"),
+        _or_none(failure.observed_cost, "%.3g"),
+        _or_none(failure.ratio, "%.2g"),
+        f"{one.episode.closest_distance:.2f}",
+        f"{listed.other_label}: {one.other.reason}",
     )
-    return Table("", ("method", "episodes", *KINDS), rows)
+
+
+def _or_none(number: float | None, form: str) -> str:
+    return NONE if number is None else form % number
+
+
+def _plans(plans: Iterable[PlanRecord]) -> Table | None:
+    """What each plan of an episode found when its search began, and what it promised."""
+    rows = (
+        (str(number), str(plan.step), f"{plan.elite_costs[0]:.4g}", f"{plan.elite_costs[-1]:.4g}")
+        for number, plan in enumerate(plans, 1)
+    )
+    return table("", ("plan", "made at step", "first elite cost", "promised"), rows)
 
 
 def _listed(one: FailedEpisode, number: int | None) -> _Listed:
@@ -138,7 +184,15 @@ def _contest(pair: PairedAnatomy, failed: tuple[_Listed, ...]) -> _Contest:
         for method, anatomy in ((c.method_a, pair.a), (c.method_b, pair.b))
     )
     title = f"{environment}, {tables.protocol_name(c)}"
-    return _Contest(title, pair, (sides[0], sides[1]), failed, tuple(_drawings(pair)) if failed else ())
+    return _Contest(
+        title,
+        pair,
+        (sides[0], sides[1]),
+        _counts(sides),
+        _same_tasks(c, sides[0].label, sides[1].label),
+        _failures(failed),
+        tuple(_drawings(pair)) if failed else (),
+    )
 
 
 def _drawings(pair: PairedAnatomy) -> Iterable[Drawing]:
@@ -161,7 +215,7 @@ def _episode_page(results: Path, out: Path, listed: _Listed) -> str:
         listed=listed,
         one=one,
         kind=KINDS[one.failure.kind],
-        plans=plans,
+        plans=_plans(plans),
         drawing=drawing,
         pictures=_pictures(results, out, one.cell, one.episode),
         other_pictures=_pictures(results, out, one.other_cell, one.other),
@@ -169,7 +223,7 @@ def _episode_page(results: Path, out: Path, listed: _Listed) -> str:
     )
 
 
-def _pictures(results: Path, out: Path, cell: Cell, episode: EpisodeRecord) -> list[Picture]:
+def _pictures(results: Path, out: Path, cell: records.Cell, episode: EpisodeRecord) -> list[Picture]:
     """The strip and the moving picture of one episode, if they were drawn; the strip first."""
     stem = f"task-{episode.task:03d}-{episode.reason}."
     drawn = read_pictures(results / "evaluations" / cell.name / "pictures", cell.name, stem)

@@ -29,6 +29,8 @@ class Cell:
     """better, worse or open: a verdict, which the page colours."""
     title: str = ""
     """The whole of an abbreviated text, which the page shows on demand."""
+    link: str = ""
+    """File beside the page that the text leads to."""
 
 
 @dataclass(frozen=True)

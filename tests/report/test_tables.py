@@ -4,11 +4,13 @@ import io
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from fake_results import make_results
 from rich.console import Console
 
+import saltwm.report
 from saltwm.disk import durable
 from saltwm.disk.records import PlannedCell, read_cells
 from saltwm.evaluation.contests import comparisons
@@ -178,3 +180,9 @@ def test_a_method_that_looks_back_says_so():
         "salt-icem-look1": "SALT with iCEM, a look after each block",
         "salt-look2": "SALT, a look after 2 blocks",
     }
+
+
+def test_every_table_of_a_page_is_drawn_from_its_record():
+    report = Path(saltwm.report.__file__).parent
+    drawn = [path.name for path in sorted(report.glob("*.html")) if "<table" in path.read_text()]
+    assert drawn == ["macros.html"]
