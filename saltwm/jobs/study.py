@@ -312,7 +312,7 @@ def steps(study: Study) -> list[Step]:
     bench = Bench("efficiency", study.results)
     commands = [Step(bench, (study.results / "efficiency.json").exists(), None)] if plan.bench else []
     homes = {variant: _adopted(variant, study) for variant in dict.fromkeys((*variants, *tried))}
-    _require_one_dataset(homes)
+    _require_one_dataset(homes, study.data)
     tunings = {variant: _tuning(variant, _home(variant, homes, study), study) for variant in tried}
     asked = {variant: _asked(variant, plan, homes, study) for variant in variants}
     asked |= {best: _asked(best, plan, homes, study) for best in filter(None, (_chosen(v, study) for v in swept))}
@@ -559,19 +559,30 @@ def _read_info(path: Path, changed: float) -> "CheckpointInfo | None":
         return None
 
 
-def _require_one_dataset(homes: dict[Variant, Path | None]) -> None:
-    """MismatchError unless the runs of each environment learnt from the same data: else a study compares datasets."""
+def _require_one_dataset(homes: Homes, data: Path) -> None:
+    """MismatchError unless the runs of each environment learn from the same data: else a study compares datasets."""
     first: dict[str, tuple[Path, str]] = {}
     for variant, home in homes.items():
-        info = None if home is None else _read_info(home, _newest(home))
-        if home is None or info is None:
+        place, digest = (home, _learnt_from(home)) if home else _to_learn_from(data / variant.environment)
+        if digest is None:
             continue
-        other, digest = first.setdefault(variant.environment, (home, info.dataset_sha256))
-        if info.dataset_sha256 != digest:
+        other, known = first.setdefault(variant.environment, (place, digest))
+        if digest != known:
             raise MismatchError(
-                f"{home}: learnt from dataset {info.dataset_sha256[:12]}, {other} from {digest[:12]}; "
-                "a study compares runs of one dataset"
+                f"{place}: dataset {digest[:12]}, {other}: dataset {known[:12]}; a study compares runs of one dataset"
             )
+
+
+def _learnt_from(run: Path) -> str | None:
+    info = _read_info(run, _newest(run))
+    return info.dataset_sha256 if info else None
+
+
+def _to_learn_from(dataset: Path) -> tuple[Path, str | None]:
+    """The dataset that a training would read; None for its hash if it is still to be collected."""
+    from saltwm.disk.dataset import read_root
+
+    return dataset, read_root(dataset).sha256 if (dataset / "zarr.json").exists() else None
 
 
 # --- what it costs ---------------------------------------------------------------------------------------------------

@@ -263,9 +263,22 @@ def test_runs_of_two_datasets_are_no_study(dataset, run, monkeypatch):
     infos = {Path("a"): info, Path("b"): dataclasses.replace(info, dataset_sha256="f" * 64)}
     monkeypatch.setattr(study, "_read_info", lambda path, changed: infos[path])
     monkeypatch.setattr(study, "_newest", lambda path: 0.0)
-    study._require_one_dataset({Variant("two-room"): Path("a"), Variant("reacher"): Path("b"), Variant("cube"): None})
-    with pytest.raises(MismatchError, match=r"b: learnt from dataset ffffffffffff, a from .*one dataset"):
-        study._require_one_dataset({Variant("two-room"): Path("a"), Variant("two-room", modes=0): Path("b")})
+    apart = {Variant("two-room"): Path("a"), Variant("reacher"): Path("b"), Variant("cube"): None}
+    study._require_one_dataset(apart, Path("nowhere"))
+    with pytest.raises(MismatchError, match=r"b: dataset ffffffffffff, a: dataset .*one dataset"):
+        study._require_one_dataset({Variant("two-room"): Path("a"), Variant("two-room", modes=0): Path("b")}, Path())
+
+
+def test_other_data_are_refused_before_anything_is_trained(small, dataset, tmp_path):
+    job, _ = small
+    train(Variant("two-room").config(), dataset, tmp_path / "elsewhere" / "run")
+    adopting = dataclasses.replace(job, runs=(tmp_path / "elsewhere",))
+    shutil.copytree(dataset.path, tmp_path / "data" / "two-room")
+    assert steps(adopting)
+    shutil.rmtree(tmp_path / "data")
+    Collect("two-room", tmp_path / "data" / "two-room", 4, image_size=16, frame_every=5, workers=1).do()
+    with pytest.raises(MismatchError, match="a study compares runs of one dataset"):
+        steps(adopting)
 
 
 def test_a_command_that_fails_ends_the_study_with_its_exit_code(small, monkeypatch):
