@@ -591,7 +591,9 @@ def _in_words(shown: "Demonstrated") -> dict[str, Any]:
         "planned with": shown.search,
         "goal": f"{verdict} after {shown.steps} of {shown.budget_steps} steps",
         "distance": _distances(shown.environment, shown.start_distance, shown.final_distance),
-        "predicted cost": f"{shown.cost_before_search:.3g} before the search, {shown.cost_after_search:.3g} after it, "
+        "predicted cost": f"{shown.cost_before_search:.3g} before the search, {shown.cost_after_search:.3g} after it"
+        # A search with a prior gives up some of the cost for actions that are likelier.
+        f"{' (for likelier actions)' if shown.cost_after_search > shown.cost_before_search else ''}, "
         f"{shown.cost_at_the_end:.3g} by the last plan",
         "moving": shown.moving,
         "strip": shown.strip,

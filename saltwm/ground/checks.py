@@ -42,14 +42,15 @@ def _spell(letters: list[str], sizes: dict[str, int]) -> str:
     return ", ".join(f"{letter}={sizes[letter]}" if letter in sizes else letter for letter in letters)
 
 
-def one_of(what: str, name: str, known: Iterable[str], remedy: str | None = None) -> None:
-    """UsageError with the nearest known name unless `name` is one of them."""
+def one_of(what: str, name: str, known: Iterable[str], remedy: str | None = None, beside: str = "") -> None:
+    """UsageError with the nearest known name unless `name` is one of them; `beside` says what else could be given."""
     names = sorted(known)
     if name in names:
         return
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UsageError(f"unknown {what} {name!r}{hint} (known: {', '.join(names)})", remedy=remedy)
+    all_of_it = ", ".join([*names, f"or {beside}"] if beside else names)
+    raise UsageError(f"unknown {what} {name!r}{hint} (known: {all_of_it})", remedy=remedy)
 
 
 def at_least(what: str, value: float | None, least: int = 1) -> None:

@@ -106,9 +106,10 @@ class Acting(Filed):
     horizon: Maybe[int] = None
     """Planned action blocks; 5, or for long 10 (also 15 or 20)."""
     look_every: Maybe[int] = None
-    """Action blocks executed before the next look and plan; all that were planned by default, as in the paper."""
+    """Action blocks executed before the next look and plan; evaluate: all that were planned, as the paper."""
     planner: Maybe[PlannerFlag] = None
-    """cem (the default), icem, mppi or gradient; gauss-newton for state-affine models; or module:function of your own.
+    """cem (the default of evaluate), icem, mppi or gradient; gauss-newton for state-affine models; or module:function
+    of your own.
     With an action prior (saltwm prior): map for state-affine models, cem-map, prior, cem-prior, icem-prior, mppi-prior.
     Settings follow the name: gauss-newton,mu=0.1. Then give the method a name of its own, too."""
     history: int = 1

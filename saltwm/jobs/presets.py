@@ -79,6 +79,6 @@ def objective_parts(model: ModelName, objective: str | None) -> tuple[ObjectiveN
     objective = objective or own
     if objective in get_args(ObjectiveName):
         return cast(ObjectiveName, objective), None
-    one_of("objective", objective, (*get_args(ObjectiveName), *OBJECTIVES))
+    one_of("objective", objective, (*get_args(ObjectiveName), *OBJECTIVES), beside="module:name of your own")
     row = OBJECTIVES[objective]
     return row.prediction or own_prediction, None if row.terms == (SIGREG,) else objective

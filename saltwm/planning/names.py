@@ -14,7 +14,7 @@ def planner_named(text: str) -> PlannerConfig:
     planners: dict[str, PlannerConfig] = {
         kind.kind: kind() for kind in get_args(PlannerConfig) if kind is not OwnPlannerConfig
     }
-    one_of("planner", name, planners)
+    one_of("planner", name, planners, beside="module:function of your own")
     planner: Any = planners[name]
     search = getattr(planner, "search", planner)  # what the settings of cem-prior, icem-prior and mppi-prior are about
     search = dataclasses.replace(search, **dict(_setting(name, search, setting) for setting in settings))
