@@ -48,7 +48,7 @@ def demonstrate(item: Item, task: int, out: Path) -> Demo:
     # Tasks are drawn one after another, so task N is the same however many follow it.
     job = with_best_search(Evaluate(str(item.checkpoint), data=item.data, tasks=task + 1))
     with tempfile.TemporaryDirectory() as scratch:
-        settled = settle(job, Path(scratch))
+        settled = settle(job, Path(scratch), or_fewer=True)
         outcome = run_one(settled, task)
     tasks = settled.tasks
     moving, strip = play(tasks, outcome, out, "gif")

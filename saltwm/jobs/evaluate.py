@@ -193,7 +193,7 @@ class Play(Acting):
         with tempfile.TemporaryDirectory() as scratch:  # no task set stays to bind the next play
             tasks = task_by_hand(self)
             job = with_best_search(self._with_few_tasks() if tasks is None else dataclasses.replace(self, seed=None))
-            settled = settle(job, Path(scratch), tasks)
+            settled = settle(job, Path(scratch), tasks, or_fewer=self.tasks is None)
             outcome = run_one(settled, self.task)
         moving, strip = play(settled.tasks, outcome, self.out, self.video, title=settled.folder.name)
         search = "no plan" if settled.job.run in MODELLESS else search_in_words(settled.job)
@@ -258,8 +258,11 @@ class Settled(NamedTuple):
     folder: Path
 
 
-def settle(job: Acting, results: Path, tasks: TaskSet | None = None) -> Settled:
-    """Make the choices that a job leaves open, and freeze its tasks, or the given ones, in RESULTS/tasks."""
+def settle(job: Acting, results: Path, tasks: TaskSet | None = None, *, or_fewer: bool = False) -> Settled:
+    """Make the choices that a job leaves open, and freeze its tasks, or the given ones, in RESULTS/tasks.
+
+    With `or_fewer` a number of tasks that the data do not have means all that they have.
+    """
     from saltwm.evaluation.tasks import write_tasks
     from saltwm.planning.looks import require_horizon, require_looks
 
@@ -267,7 +270,7 @@ def settle(job: Acting, results: Path, tasks: TaskSet | None = None) -> Settled:
     source = tasks or open_source(job)
     protocol = _protocol_of(job, source)
     who = _who(job, protocol, source)
-    tasks = source if isinstance(source, TaskSet) else _choose_tasks(job, protocol, source)
+    tasks = source if isinstance(source, TaskSet) else _choose_tasks(job, protocol, source, or_fewer)
     horizon = job.horizon or min(protocol.horizon_blocks, who.longest_plan or protocol.horizon_blocks)
     if who.longest_plan is not None:
         require_horizon(who.longest_plan, horizon)
@@ -362,14 +365,14 @@ def _protocol_of(job: Acting, source: "Dataset | TaskSet") -> ProtocolConfig:
     return source.protocol
 
 
-def _choose_tasks(job: Acting, protocol: ProtocolConfig, dataset: "Dataset") -> TaskSet:
+def _choose_tasks(job: Acting, protocol: ProtocolConfig, dataset: "Dataset", or_fewer: bool) -> TaskSet:
     """Choose the tasks of a dataset; method and horizon make no difference."""
     from saltwm.data.split import held_out
     from saltwm.evaluation.tasks import choose_tasks
 
     count = job.tasks or DEFAULT_TASKS[job.protocol or DEFAULT_PROTOCOL]
     seed = DEFAULT_SEED if job.seed is None else job.seed
-    return choose_tasks(dataset, protocol, count, seed, held_out(dataset), or_fewer=job.tasks is None)
+    return choose_tasks(dataset, protocol, count, seed, held_out(dataset), or_fewer=or_fewer or job.tasks is None)
 
 
 def _say_fewer(job: Acting, tasks: TaskSet) -> None:

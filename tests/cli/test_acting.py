@@ -1,6 +1,7 @@
 """The verbs that act, as their users type them: suite, play and anatomy, one after another on one results folder."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,9 @@ def test_a_play_needs_no_more_tasks_than_the_one_that_it_shows(dataset, tmp_path
     with pytest.raises(SystemExit) as stopped:
         main(["play", "random", *words, "--task", "90"])
     assert stopped.value.code == 2
+    assert re.fullmatch("saltwm: no task 90; there are tasks 0 to [0-5]\n", capsys.readouterr().err)
+    with pytest.raises(SystemExit):
+        main(["play", "random", *words, "--tasks", "91"])
     assert "of 91 tasks fit in 6 episodes" in capsys.readouterr().err
 
 
