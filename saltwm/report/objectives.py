@@ -6,6 +6,7 @@ of those papers stand in a marked column of their own: other encoders, data and 
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saltwm.disk.journal import COLLAPSE_RANK
@@ -44,7 +45,8 @@ NOTE = (
     "† another data set, protocol and size, quoted and not measured. "
     "‡ each weight with the tuning tasks that it reaches: a third of the published one, the published one and three "
     "times of it, on held-out episodes that no evaluation uses; most reached is chosen, a tie goes to the published "
-    "one, and a chosen one that is not published has a row of its own."
+    "one, and a chosen one that is not published has a row of its own. "
+    "Seconds per task are of evaluations that shared the machine with other work."
 )
 
 
@@ -93,13 +95,18 @@ def columns(evidence: Evidence, environment: str, arm: Arm) -> tuple[Cell | str,
     return (
         "-" if lewm is None else difference_text(lewm),
         "-" if d is None else f"{d.one_step_error:.3f}",
-        *("-" if d is None or len(d.rollout_error) < k else f"{d.rollout_error[k - 1]:.3f}" for k in (5, 20)),
+        *("-" if d is None else _error_after(d.rollout_error, k) for k in (5, 20)),
         "-" if d is None else _rank_cell(d.effective_rank),
         "-" if order is None else f"{order:.2f}",
         f"{seconds:.1f}",
         *_sweep_cells(evidence, environment, arm),
         _published(environment, arm),
     )
+
+
+def _error_after(errors: Sequence[float], k: int) -> str:
+    """The rollout error after k steps, or after as many as there are in the data, and then says so."""
+    return f"{errors[k - 1]:.3f}" if len(errors) >= k else f"{errors[-1]:.3f} (k={len(errors)})"
 
 
 def _rank_cell(rank: float) -> Cell | str:

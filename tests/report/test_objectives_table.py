@@ -96,6 +96,14 @@ def test_the_table_has_rates_errors_rank_order_time_and_what_was_published_in_a_
     assert "† another data set, protocol and size, quoted and not measured" in found.table.note
 
 
+def test_a_rollout_that_the_data_end_early_says_after_how_many_steps():
+    run = diagnosed("two-room", "lewm-pldm")
+    run.diagnosis.rollout_error = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    found = report("objectives", findings(*TWO_ROOM, runs=(run,)))
+    pldm = dict(zip(COLUMN, rows_of(found)["Two-Room", "PLDM"], strict=True))
+    assert [pldm[f"rollout k={k}"] for k in (5, 20)] == ["0.500", "0.600 (k=6)"]
+
+
 def test_a_collapse_is_named_in_the_table_and_in_the_sentence_and_a_spread_latent_is_not():
     sick = report(
         "objectives", findings(*TWO_ROOM, runs=(diagnosed("two-room", "lewm-smwm", rank=COLLAPSE_RANK - 0.1),))
