@@ -1,1 +1,1 @@
-"""Episodes on disk: a Zarr v3 store, training windows, collection, and the field's HDF5 files."""
+"""What training reads of a dataset: windows, batches, and what is held out from it."""

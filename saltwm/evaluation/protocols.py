@@ -32,7 +32,7 @@ def protocol_for(name: str, *, last_start: bool = False, hold_steps: int = 1) ->
         raise UsageError(f"success cannot be held for {hold_steps} steps: {budget}")
     if last_start:
         if protocol.one_per_episode:
-            raise UsageError(f"protocol {name!r} draws one start per episode; variant 'len' is for paper and long")
+            raise UsageError(f"protocol {name!r} draws one start per episode; `last_start` is for paper and long")
         protocol = dataclasses.replace(protocol, name=f"{protocol.name}-len", last_start=True)
     if hold_steps > 1:
         protocol = dataclasses.replace(protocol, name=f"{protocol.name}-hold{hold_steps}", hold_steps=hold_steps)

@@ -25,7 +25,7 @@ class Situation:
     goal: Tensor
     """[N, D]"""
     blocks_left: Tensor | None = None
-    """[N] action blocks until the goal is due, as `policy.blocks_left` counts them; None where nobody counts."""
+    """[N] action blocks until the goal is due, as `looks.blocks_left` counts them; None where nobody counts."""
     rest_of_plan: Tensor | None = None
     """[N, R, A] normalised action blocks that the last plan still holds; None if there are none."""
     proposal: Proposal | None = None
