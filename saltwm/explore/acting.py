@@ -173,7 +173,7 @@ def decide(desk: Desk, ask: Decide) -> Answer:
         started = time.perf_counter()
         situation = agent.situation(_view(ask, agent, frames))
         looked = time.perf_counter()
-        horizon = _horizon(agent, situation)
+        horizon = agent.blocks_to_plan(situation)
         # The stream of an evaluation: the same task, seed and number of plans give the same plan.
         generators = [torch_stream(agent.seed, "plan", ask.task, ask.number)]
         found = agent.search(model, situation, horizon=horizon, generators=generators, bounds=agent.bounds)
@@ -182,8 +182,8 @@ def decide(desk: Desk, ask: Decide) -> Answer:
         path = model.rollout(situation.history, torch.cat([situation.past_conditions, planned_blocks], dim=1))[0]
         costs = (path - situation.goal).square().mean(dim=1)
         now = (situation.history[0, -1] - situation.goal[0]).square().mean()
-        drawn = {name: _raw(agent, some) for name, some in _populations(agent, situation, found, horizon).items()}
-    actions = _raw(agent, found.actions)[0]
+        drawn = {name: agent.raw(some) for name, some in _populations(agent, situation, found, horizon).items()}
+    actions = agent.raw(found.actions)[0]
     header = {
         "expected_costs": costs.tolist(),
         "cost_now": float(now),
@@ -234,13 +234,6 @@ def _view(ask: Decide, agent: "Agent", frames: Frame) -> View:
     return View(frames[None, -2 - back : -1], blocks, frames[-1:], np.array([ask.executed_blocks]), rest)
 
 
-def _horizon(agent: "Agent", situation: "Situation") -> int:
-    """Blocks to plan, as the agent counts them: all, or those that are left until the goal is due."""
-    if agent.look_every is None or situation.blocks_left is None:
-        return agent.horizon_blocks
-    return min(int(situation.blocks_left[0]), agent.horizon_blocks)
-
-
 def _populations(agent: "Agent", situation: "Situation", found: "Plan", horizon: int) -> "dict[str, Tensor]":
     """Draws [S, H, F A] of what a planner began with, and of what it ended with, where it searches a distribution."""
     import torch
@@ -259,13 +252,6 @@ def _populations(agent: "Agent", situation: "Situation", found: "Plan", horizon:
     if bool((found.std > 0).any()):
         drawn["last candidates"] = found.actions + found.std * noise
     return {name: some if agent.bounds is None else agent.bounds.clamp(some) for name, some in drawn.items()}
-
-
-def _raw(agent: "Agent", normalised: "Tensor") -> NDArray[np.float32]:
-    """Normalised plans [S, H, F A] as raw actions [S, H F, A]."""
-    encoder = agent.model.action_encoder
-    raw = encoder.denormalise(normalised.to(encoder.action_mean)).cpu()
-    return raw.reshape(len(raw), -1, encoder.action_dim).numpy().astype(np.float32)
 
 
 def _trails(

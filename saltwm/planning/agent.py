@@ -46,7 +46,7 @@ class Agent:
         """`horizon_blocks` are planned and all executed before the next look, as in the paper, or `look_every` of them.
 
         An agent that looks more often plans for as many blocks as are left until the goal is due, `horizon_blocks` at
-        most (`policy.blocks_left`), and begins with what the last plan still holds. `goal_blocks` is when the goal is
+        most (`looks.blocks_left`), and begins with what the last plan still holds. `goal_blocks` is when the goal is
         due, the horizon unless more is known.
 
         `planner` is a config of one of saltwm's planners, or a function of your own (`planning.own` says which).
@@ -103,16 +103,20 @@ class Agent:
         check("past_blocks", view.past_blocks, "N W A", N=sizes["N"], W=sizes["W"] - 1, A=block)
         check("goals", view.goals, "N S S 3", N=sizes["N"], S=world.image_size, dtype="uint8")
         situation = self.situation(view)
-        horizon = self._horizon(situation)
+        horizon = self.blocks_to_plan(situation)
         generators = [torch_stream(self.seed, "plan", *key) for key in keys]
         found = self.search(self.model, situation, horizon=horizon, generators=generators, bounds=self.bounds)
-        raw = self.model.action_encoder.denormalise(found.actions.to(self.model.action_encoder.action_mean)).cpu()
-        actions = raw.reshape(len(raw), -1, world.action_dim).numpy().astype(np.float32)
         executed = None if self.look_every is None else min(self.look_every, horizon) * config.frameskip
-        return Decision(actions, found.elite_costs.double().numpy(), executed)
+        return Decision(self.raw(found.actions), found.elite_costs.double().numpy(), executed)
 
-    def _horizon(self, situation: Situation) -> int:
-        """Blocks to plan: all, or with a look in between no more than are left until the goal is due."""
+    def raw(self, plans: torch.Tensor) -> Actions:
+        """Normalised plans [N, H, block] as raw actions [N, steps, A]."""
+        encoder = self.model.action_encoder
+        raw = encoder.denormalise(plans.to(encoder.action_mean)).cpu()
+        return raw.reshape(len(raw), -1, encoder.action_dim).numpy().astype(np.float32)
+
+    def blocks_to_plan(self, situation: Situation) -> int:
+        """All, or with a look in between no more than are left until the goal is due."""
         if self.look_every is None:
             return self.horizon_blocks
         assert situation.blocks_left is not None
