@@ -12,7 +12,7 @@ from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.explore.catalogue import planners_for
 from saltwm.explore.desk import Desk, plain, png, shown_size
-from saltwm.explore.messages import MOST_HISTORY, Advance, Answer, Command, Decide, Draw, Scene
+from saltwm.explore.messages import MOST_HISTORY, Advance, Answer, Command, Decide, Draw, OfModel
 from saltwm.explore.recorded import state_fields
 from saltwm.explore.scenes import action_names, scene_of
 from saltwm.ground.checks import one_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SHOWN_CANDIDATES = 24
 
 
-def scene(desk: Desk, ask: Scene) -> Answer:
+def scene(desk: Desk, ask: OfModel) -> Answer:
     """What can be moved, the range that data show of it, and a start and goal to begin with."""
     if not desk.is_simulated(ask.model):
         return _recorded_scene(desk, ask.model)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from saltwm.disk import durable
+from saltwm.disk import checkpoint
 from saltwm.disk.records import Cell, EpisodeRecord, TaskSet, read_cell, read_tasks
-from saltwm.envs import env_class
 from saltwm.envs.base import Frame, State
 from saltwm.evaluation.anatomy import dissect
 from saltwm.evaluation.rollout import Outcome
+from saltwm.evaluation.tasks import with_kinds
 from saltwm.explore.desk import Desk, plain, png, shown_size
 from saltwm.explore.folders import inside
 from saltwm.explore.messages import Answer, Episode, EpisodesOf
@@ -22,6 +22,7 @@ from saltwm.jobs.chunks import read_outcomes
 from saltwm.jobs.evaluate import Acting, Evaluate, Play
 from saltwm.jobs.imagined import expected, repeated
 from saltwm.jobs.job import spell
+from saltwm.jobs.pictures import thinned
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,8 +102,7 @@ def _kinds(desk: Desk, root: Path, cell: Cell) -> list[str]:
         return []
     if not desk.has_simulator(tasks.world.environment):
         return []
-    states, goals = (np.array([getattr(task, part) for task in tasks.tasks]) for part in ("state", "goal"))
-    return env_class(tasks.world.environment).task_kinds(states, goals)
+    return [task.kind for task in with_kinds(tasks).tasks]
 
 
 def _tasks(root: Path, cell: Cell) -> TaskSet:
@@ -131,7 +131,7 @@ def _models_by_hash(desk: Desk) -> dict[str, str]:
     for name in desk.names("model"):
         try:
             desk.info(name)
-            found[durable.sha256(desk.checkpoint(name) / durable.MANIFEST)] = name
+            found[checkpoint.identity(desk.checkpoint(name))] = name
         except (SaltError, OSError):
             continue  # the catalogue says what is wrong with it
     return found
@@ -157,7 +157,7 @@ def episode(desk: Desk, ask: Episode) -> Answer:
     env = desk.env(tasks.world, tasks.protocol.variant)
     goal = np.array(tasks.tasks[ask.task].goal)
     states = repeated(env, tasks.tasks[ask.task], outcome)
-    shown = _shown_steps(len(states))
+    shown = list(thinned(range(len(states)), MOST_FRAMES))
     pictures = env.draw_many(np.concatenate([states[shown], goal[None]]), shown_size(env))
     name = _model_of(desk, cell.evaluation.checkpoint_sha256)
     looked_at = cell.evaluation.history_frames
@@ -212,12 +212,6 @@ def _command(desk: Desk, root: Path, cell: Cell, model: str | None, task: int) -
     if model is not None:
         options["run"] = str(desk.path(model, "model"))
     return spell(Play(**options, task=task))
-
-
-def _shown_steps(count: int) -> list[int]:
-    """Every step of a short episode, every second, third, ... of a longer one; the last one always."""
-    every = -(-count // MOST_FRAMES)
-    return list(range(count - 1, -1, -every))[::-1]
 
 
 def _imagined(

@@ -6,8 +6,8 @@ import numpy as np
 
 from saltwm.explore.acting import decoded, pictures_of
 from saltwm.explore.catalogue import rolls_out_in_the_page
-from saltwm.explore.desk import GALLERY_FRAMES, Desk, Moment, plain, png
-from saltwm.explore.messages import Answer, DecoderOf, Decompose, GalleryOf, Imagine, WeightsOf
+from saltwm.explore.desk import DECODER_STEPS, GALLERY_FRAMES, Desk, Moment, plain, png
+from saltwm.explore.messages import Answer, Imagine, OfModel
 from saltwm.ground.checks import check
 from saltwm.ground.errors import UsageError
 
@@ -94,7 +94,7 @@ def _recorded(desk: Desk, ask: Imagine) -> list[Moment]:
     return moments
 
 
-def decompose(desk: Desk, ask: Decompose) -> Answer:
+def decompose(desk: Desk, ask: Imagine) -> Answer:
     """delta_H = sum_k Phi_{k->H} epsilon_k + remainder (eq. 5), term by term, in float64, as far as truth is known."""
     import torch
 
@@ -149,7 +149,7 @@ def _propagators(transition: "Transition", latents: "Tensor", conditions: "Tenso
     return products
 
 
-def gallery(desk: Desk, ask: GalleryOf) -> Answer:
+def gallery(desk: Desk, ask: OfModel) -> Answer:
     """Stored frames as one sheet, their latents, states, and principal components of the latents."""
     import torch
 
@@ -180,7 +180,7 @@ def gallery(desk: Desk, ask: GalleryOf) -> Answer:
     return Answer(plain(header), [png(atlas), *(np.ascontiguousarray(a).astype("<f4").tobytes() for a in arrays)])
 
 
-def weights(desk: Desk, ask: WeightsOf) -> Answer:
+def weights(desk: Desk, ask: OfModel) -> Answer:
     """The folded transition of a state-affine model: all that the page needs to roll out eq. 8 itself."""
     import torch
 
@@ -201,8 +201,6 @@ def weights(desk: Desk, ask: WeightsOf) -> Answer:
     return Answer(header, [tensor.contiguous().numpy().astype("<f4").tobytes() for tensor in fields.values()])
 
 
-def decoder(desk: Desk, ask: DecoderOf) -> Answer:
+def decoder(desk: Desk, ask: OfModel) -> Answer:
     """How far the decoder is; it is fitted while nobody asks for anything else."""
-    from saltwm.explore.desk import DECODER_STEPS
-
     return Answer({"steps": desk.fit_decoder(ask.model), "of": DECODER_STEPS})

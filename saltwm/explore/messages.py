@@ -56,8 +56,8 @@ class Episode(Request):
 
 
 @dataclass(frozen=True)
-class Scene(Request):
-    """What of a model's world can be moved by hand, and where it may start."""
+class OfModel(Request):
+    """Something of one model."""
 
     model: Name
 
@@ -138,32 +138,6 @@ class Imagine(Request):
 
 
 @dataclass(frozen=True)
-class Decompose(Imagine):
-    """Which one-step error contributes how much to the error at the end of these blocks."""
-
-
-@dataclass(frozen=True)
-class GalleryOf(Request):
-    """Stored frames with their latents: what a latent is compared with, and the points of the map."""
-
-    model: Name
-
-
-@dataclass(frozen=True)
-class WeightsOf(Request):
-    """A state-affine transition, folded, for the page to roll out itself."""
-
-    model: Name
-
-
-@dataclass(frozen=True)
-class DecoderOf(Request):
-    """How far the decoder of a model is fitted; fitting begins when it is asked for."""
-
-    model: Name
-
-
-@dataclass(frozen=True)
 class DatasetOf(Request):
     """Facts, statistics and lengths of a dataset."""
 
@@ -182,16 +156,16 @@ REQUESTS: dict[str, type[Request]] = {
     "catalogue": Catalogue,
     "episodes": EpisodesOf,
     "episode": Episode,
-    "scene": Scene,
+    "scene": OfModel,
     "draw": Draw,
     "decide": Decide,
     "advance": Advance,
     "command": Command,
     "imagine": Imagine,
-    "decompose": Decompose,
-    "gallery": GalleryOf,
-    "weights": WeightsOf,
-    "decoder": DecoderOf,
+    "decompose": Imagine,
+    "gallery": OfModel,
+    "weights": OfModel,
+    "decoder": OfModel,
     "dataset": DatasetOf,
     "recorded": Recorded,
 }

@@ -1,10 +1,11 @@
 """Moving pictures and strips of evaluated episodes, repeated from their recorded actions."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -16,6 +17,8 @@ from saltwm.envs import make_env
 from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.evaluation.rollout import Outcome
 from saltwm.jobs.imagined import Imagination, repeated
+
+T = TypeVar("T")
 
 PICTURE_SIZE = 160
 STRIP_FRAMES = 6
@@ -122,7 +125,7 @@ def _beside(*frames: Frame) -> Frame:
     return np.concatenate([*seen, apart, frames[-1]], axis=1)
 
 
-def thinned(frames: list[Frame], most: int = MOST_FRAMES) -> list[Frame]:
+def thinned(frames: Sequence[T], most: int = MOST_FRAMES) -> Sequence[T]:
     """Every frame of a short episode, every second, third, ... of a longer one; the last one always."""
     every = -(-len(frames) // most)
     return frames[-1::-every][::-1]
