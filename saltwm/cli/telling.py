@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from saltwm.envs.check import Checked
     from saltwm.interop.weights.public import Imported
     from saltwm.jobs.decode import Decoded
-    from saltwm.jobs.demo import Demo as Demonstrated
     from saltwm.jobs.diagnose import Diagnosed
     from saltwm.jobs.inspection import DatasetStats, Preview
     from saltwm.jobs.prior_learner import PriorResult
@@ -556,9 +555,9 @@ def _exported_weights(job: Export, found: dict[str, Any]) -> Told:
 def _demonstrated(job: Demo, found: Shelf | Shown) -> Told | None:
     if isinstance(found, Shelf):
         return _on_the_shelf(job, found)
-    for item, shown in found.shown:
-        words = dataclasses.asdict(shown) if job.json else _in_words(shown)
-        _print(Told(words, _evaluated_again(item)), job.json)
+    for item, played in found.shown:
+        shown = _demonstration(item, played)
+        _print(Told(_in_words(shown), _evaluated_again(item), shown), job.json)
     for environment in found.not_drawn:
         say(f"{environment}: not shown, MuJoCo has no renderer here; saltwm doctor says what to do")
     return None
@@ -583,21 +582,48 @@ def _on_the_shelf(job: Demo, found: Shelf) -> Told:
     return Told(table, spell(dataclasses.replace(job, environment=found.items[0].environment)), found.facts)
 
 
-def _in_words(shown: "Demonstrated") -> dict[str, Any]:
-    """A demonstration as a person reads it."""
-    verdict = "reached" if shown.reached else "not reached"
+def _demonstration(item: "Item", played: Played) -> dict[str, Any]:
+    """What happened; distances are in success radii, costs the mean elite costs of the first plan and the last."""
+    from saltwm.envs import env_class
+
+    record = played.outcome.record
+    first, last = record.plans[0].elite_costs, record.plans[-1].elite_costs
     return {
-        shown.environment: f"{shown.model}, held-out task {shown.task}",
-        "planned with": shown.search,
-        "goal": f"{verdict} after {shown.steps} of {shown.budget_steps} steps",
-        "distance": _distances(shown.environment, shown.start_distance, shown.final_distance),
-        "predicted cost": f"{shown.cost_before_search:.3g} before the search, {shown.cost_after_search:.3g} after it"
-        # A search with a prior gives up some of the cost for actions that are likelier.
-        f"{' (for likelier actions)' if shown.cost_after_search > shown.cost_before_search else ''}, "
-        f"{shown.cost_at_the_end:.3g} by the last plan",
-        "moving": shown.moving,
-        "strip": shown.strip,
-        "seconds": round(shown.seconds, 1),
+        "environment": item.environment,
+        "model": item.model,
+        "search": played.search,
+        "task": record.task,
+        "reached": record.success,
+        "steps": record.steps_taken,
+        "budget_steps": played.tasks.protocol.budget_steps,
+        "start_distance": record.start_distance,
+        "final_distance": record.final_distance,
+        "success_radius": env_class(item.environment).success_radius,
+        "cost_before_search": first[0],
+        "cost_after_search": first[-1],
+        "cost_at_the_end": last[-1],
+        "moving": str(played.moving),
+        "strip": str(played.strip),
+        "seconds": played.seconds,
+    }
+
+
+def _in_words(shown: dict[str, Any]) -> dict[str, Any]:
+    """A demonstration as a person reads it."""
+    verdict = "reached" if shown["reached"] else "not reached"
+    before, after = shown["cost_before_search"], shown["cost_after_search"]
+    # A search with a prior gives up some of the cost for actions that are likelier.
+    why = " (for likelier actions)" if after > before else ""
+    return {
+        shown["environment"]: f"{shown['model']}, held-out task {shown['task']}",
+        "planned with": shown["search"],
+        "goal": f"{verdict} after {shown['steps']} of {shown['budget_steps']} steps",
+        "distance": _distances(shown["environment"], shown["start_distance"], shown["final_distance"]),
+        "predicted cost": f"{before:.3g} before the search, {after:.3g} after it{why}, "
+        f"{shown['cost_at_the_end']:.3g} by the last plan",
+        "moving": shown["moving"],
+        "strip": shown["strip"],
+        "seconds": round(shown["seconds"], 1),
     }
 
 

@@ -9,7 +9,7 @@ import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import tyro
 
@@ -183,28 +183,12 @@ class Play(Acting):
 
     def do(self) -> "Played":
         """Act and film."""
-        import tempfile
-
         from saltwm.jobs.by_hand import task_by_hand
-        from saltwm.jobs.chunks import run_one
-        from saltwm.jobs.pictures import play
 
         durable.check_folder(self.out)
-        with tempfile.TemporaryDirectory() as scratch:  # no task set stays to bind the next play
-            tasks = task_by_hand(self)
-            job = with_best_search(self._with_few_tasks() if tasks is None else dataclasses.replace(self, seed=None))
-            settled = settle(job, Path(scratch), tasks, or_fewer=self.tasks is None)
-            outcome = run_one(settled, self.task)
-        moving, strip = play(settled.tasks, outcome, self.out, self.video, title=settled.folder.name)
-        search = "no plan" if settled.job.run in MODELLESS else search_in_words(settled.job)
-        return Played(search, settled.tasks, outcome, moving, strip)
-
-    def _with_few_tasks(self) -> Self:
-        """No more tasks than are needed, where the first ones do not depend on how many there are."""
-        protocol = PROTOCOLS.get(self.protocol or DEFAULT_PROTOCOL)
-        is_free = self.tasks is None and self.task_set is None and self.task >= 0
-        few = is_free and protocol is not None and protocol.one_per_episode
-        return dataclasses.replace(self, tasks=self.task + 1) if few else self
+        by_hand = task_by_hand(self)
+        job = self if by_hand is None else dataclasses.replace(self, seed=None)
+        return play_task(job, self.task, self.out, self.video, by_hand, titled=True)
 
 
 class Played(NamedTuple):
@@ -216,6 +200,35 @@ class Played(NamedTuple):
     outcome: "Outcome"
     moving: Path
     strip: Path
+    seconds: float
+
+
+def play_task(
+    job: Acting, task: int, out: Path, video: str = "gif", by_hand: TaskSet | None = None, *, titled: bool = False
+) -> Played:
+    """Act on one task as an evaluation would, with the best search that the job leaves open, and film it into `out`."""
+    import tempfile
+    import time
+
+    from saltwm.jobs.chunks import run_one
+    from saltwm.jobs.pictures import play
+
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:  # no task set stays to bind the next play
+        few = with_best_search(_with_few_tasks(job, task))
+        settled = settle(few, Path(scratch), by_hand, or_fewer=job.tasks is None)
+        outcome = run_one(settled, task)
+    moving, strip = play(settled.tasks, outcome, out, video, title=settled.folder.name if titled else None)
+    search = "no plan" if settled.job.run in MODELLESS else search_in_words(settled.job)
+    return Played(search, settled.tasks, outcome, moving, strip, time.perf_counter() - started)
+
+
+def _with_few_tasks(job: Acting, task: int) -> Acting:
+    """No more tasks than are needed, where the first ones do not depend on how many there are."""
+    protocol = PROTOCOLS.get(job.protocol or DEFAULT_PROTOCOL)
+    is_free = job.tasks is None and job.task_set is None and job.data is not None and task >= 0
+    few = is_free and protocol is not None and protocol.one_per_episode
+    return dataclasses.replace(job, tasks=task + 1) if few else job
 
 
 def evaluate_policy(policy: "Policy", job: Evaluate) -> Evaluation:

@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from saltwm.disk.shipped import named
+from saltwm.ground.checks import at_least
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.again import spell_again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import made
+from saltwm.jobs.evaluate import Evaluate, Played, play_task
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, ResultsFolder, RunFolder, spell
 from saltwm.jobs.train import Train
 
 if TYPE_CHECKING:
-    from saltwm.jobs.demo import Demo as Demonstrated
     from saltwm.jobs.shelf import Item
     from saltwm.jobs.ship import Shipment
 
@@ -89,7 +90,7 @@ class Shelf(NamedTuple):
 class Shown(NamedTuple):
     """Models that planned, and environments that could not be drawn here."""
 
-    shown: "list[tuple[Item, Demonstrated]]"
+    shown: "list[tuple[Item, Played]]"
     not_drawn: list[str]
 
 
@@ -127,9 +128,11 @@ class Demo(Job):
         return Shelf(directory, items, [card(item.checkpoint) for item in items])
 
     def _show(self, items: "list[Item]", not_drawn: list[str] | None = None) -> Shown:
-        from saltwm.jobs.demo import demonstrate
-
-        shown = [(item, demonstrate(item, self.task, self.out / item.checkpoint.name)) for item in items]
+        at_least("task", self.task, 0)
+        shown = []
+        for item in items:
+            job = Evaluate(str(item.checkpoint), data=item.data)
+            shown.append((item, play_task(job, self.task, self.out / item.checkpoint.name)))
         return Shown(shown, not_drawn or [])
 
 
