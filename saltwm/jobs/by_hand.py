@@ -13,7 +13,6 @@ from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.evaluation.tasks import require_possible, with_kinds
 from saltwm.ground import strict_json
 from saltwm.ground.checks import at_least
-from saltwm.ground.config import ProtocolConfig, WorldSpec
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.evaluate import DEFAULT_SEED, MODELLESS, Play
 
@@ -34,36 +33,24 @@ def task_by_hand(job: Play) -> TaskSet | None:
     at_least("horizon", job.horizon, 1)
     at_least("seed", job.seed, 0)
     info = checkpoint.read_info(checkpoint.find_checkpoint(Path(job.run)))
-    protocol = _protocol_by_hand(
-        job.horizon or CLEAN_PROTOCOL.horizon_blocks, info.run.model.frameskip, not job.unbounded
-    )
-    seed = DEFAULT_SEED if job.seed is None else job.seed
-    return _set_of_one(info.world, protocol, seed, _state("--start", job.start), _state("--goal", job.goal))
-
-
-def _protocol_by_hand(horizon_blocks: int, frameskip: int, bounded: bool = True) -> ProtocolConfig:
-    """How a start and a goal that a person set are tried: `clean`, due at the horizon, with a budget to err in."""
-    return dataclasses.replace(
+    horizon = job.horizon or CLEAN_PROTOCOL.horizon_blocks
+    protocol = dataclasses.replace(  # `clean`, due at the horizon, with a budget to err in
         CLEAN_PROTOCOL,
         name="by-hand",
-        goal_offset_steps=horizon_blocks * frameskip,
+        goal_offset_steps=horizon * info.run.model.frameskip,
         budget_steps=BY_HAND_STEPS,
-        horizon_blocks=horizon_blocks,
+        horizon_blocks=horizon,
         held_out=False,
         one_per_episode=False,
         min_distance=0.0,
-        bound_actions=bounded,
+        bound_actions=not job.unbounded,
     )
-
-
-def _set_of_one(
-    world: WorldSpec, protocol: ProtocolConfig, seed: int, start: tuple[float, ...], goal: tuple[float, ...]
-) -> TaskSet:
-    """One start and one goal of a person's own, of no dataset."""
+    seed = DEFAULT_SEED if job.seed is None else job.seed
+    start, goal = _state("--start", job.start), _state("--goal", job.goal)
     lone = Task(index=0, episode=0, start_step=0, state=start, goal=goal, distance=0.0)
-    tasks = TaskSet(world, protocol, seed, "", 1, 0, 0, (lone,))
+    tasks = TaskSet(info.world, protocol, seed, "", 1, 0, 0, (lone,))  # of no dataset
     require_possible(tasks, "by hand")
-    with contextlib.closing(make_env(world.environment, variant=protocol.variant)) as env:
+    with contextlib.closing(make_env(info.world.environment, variant=protocol.variant)) as env:
         distance = float(env.goal_distance(np.array([start]), np.array([goal]))[0])
     return with_kinds(dataclasses.replace(tasks, tasks=(dataclasses.replace(lone, distance=distance),)))
 
