@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from saltwm.diagnostics.jacobians import (
-    current_state_jacobian,
     history_jacobians,
     in_float64,
     lipschitz_along_errors,
@@ -101,7 +100,7 @@ def _measure_chunk(transition: Transition, latents: Tensor, conditions: Tensor, 
         # sum_j Phi_{j->t} epsilon_j = J_t (sum_j Phi_{j->t-1} epsilon_j) + epsilon_t: no product is formed twice.
         first_order = _apply(jacobian, first_order) + epsilon[:, t - 1]
         reconstructions.append(first_order)
-        phi = jacobian @ phi
+        phi = jacobian @ phi  # Phi_{0->t} = J_t ... J_1, eq. 4
         norms.append(spectral_norms(phi))
 
         carried = _sum_apply(channels, errors[-seen:])
@@ -132,12 +131,6 @@ def step_jacobians(transition: Transition, latents: Tensor, conditions: Tensor, 
     return history_jacobians(transition, latents[:, window], conditions[:, window])
 
 
-def step_jacobian(transition: Transition, latents: Tensor, conditions: Tensor, step: int) -> Tensor:
-    """J_t at the encoded z_{t-1}: latents [N, H+1, D], conditions [N, H, C], 1 <= t <= H -> [N, D, D]."""
-    window = slice(max(0, step - transition.window), step)
-    return current_state_jacobian(transition, latents[:, window], conditions[:, window])
-
-
 @torch.no_grad()
 def lipschitz(transition: Transition, latents: Tensor, conditions: Tensor, found: Propagation) -> Tensor:
     """L along the way from each true history to the predicted one, after each step but the first [N, H-1].
@@ -158,15 +151,6 @@ def history_errors(found: Propagation, window: int) -> Tensor:
     """Errors of the W latents that each step's prediction sees: [N, H, W, D]; those of the start are zero."""
     start = torch.zeros_like(found.delta[:, :1]).expand(-1, window, -1)
     return torch.cat([start, found.delta[:, :-1]], dim=1).unfold(1, window, 1).transpose(2, 3)
-
-
-def phi(jacobians: Tensor, start: int, end: int) -> Tensor:
-    """Phi_{j->H} = J_H ... J_{j+1}, eq. 4: jacobians J_1 .. J_T [N, T, D, D], 0 <= j <= H <= T -> [N, D, D]."""
-    sizes = check("jacobians", jacobians, "N T D D", dtype="float")
-    product = torch.eye(sizes["D"], dtype=jacobians.dtype, device=jacobians.device).repeat(sizes["N"], 1, 1)
-    for t in range(start + 1, end + 1):
-        product = jacobians[:, t - 1] @ product
-    return product
 
 
 def _apply(matrices: Tensor, vectors: Tensor) -> Tensor:

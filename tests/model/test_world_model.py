@@ -87,7 +87,6 @@ FUNCTIONS = {
         [set(), set(), {1}],
     ),
     "measure": (lambda z, c: propagation.measure(SALT.transition, z, c), [LATENTS, CONDITIONS], [set(), set()]),
-    "phi": (lambda j: propagation.phi(j, 0, 2), [(2, K, D, D)], [{0, 1}]),
     "jacobian": (
         lambda z, c: jacobians.current_state_jacobian(LEWM.transition, z, c),
         [CONDITIONS, CONDITIONS],
