@@ -51,9 +51,9 @@ def _by_task(episodes: Sequence[EpisodeRecord], kinds: Sequence[str]) -> tuple[K
     return tuple(KindOfTask(kind, wilson(sum(of), len(of))) for kind, of in outcomes.items())
 
 
-def paired_anatomy(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> PairedAnatomy:
+def paired_anatomy(a: Sequence[Cell], b: Sequence[Cell]) -> PairedAnatomy:
     """Both methods' failures over the same task sets; MismatchError where the sets differ."""
-    outcomes = compare(a, b, seed)
+    outcomes = compare(a, b)
     episodes = {cell.name: cell.episodes for cell in (*a, *b)}
     # In the order of the comparison's cells, so that the failures can be followed back to their evaluations.
     of_a, of_b = (

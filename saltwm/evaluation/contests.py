@@ -15,7 +15,7 @@ from saltwm.ground.strict_json import to_plain
 _YARDSTICKS = ("salt", "lewm", "random")
 
 
-def compare(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> Comparison:
+def compare(a: Sequence[Cell], b: Sequence[Cell]) -> Comparison:
     """Compare two methods, each evaluated on the same task sets (one per evaluation seed) in any order.
 
     Where both were trained with several seeds, tasks are paired inside training seeds. A task is then met several
@@ -34,7 +34,7 @@ def compare(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> Comparison:
         if [episode.task for episode in cell_a.episodes] != [episode.task for episode in cell_b.episodes]:
             raise MismatchError(f"{cell_a.name} and {cell_b.name}: their episodes are not of the same tasks in order")
     tasks = [(cell.evaluation.tasks_sha256, episode.task) for cell in in_a for episode in cell.episodes]
-    result = paired_difference(_outcomes(in_a), _outcomes(in_b), seed, tasks)
+    result = paired_difference(outcomes(in_a), outcomes(in_b), tasks)
     by_seed = _difference_by_training_seed(in_a, in_b)
     first, other = in_a[0].evaluation, in_b[0].evaluation
     return Comparison(
@@ -56,7 +56,7 @@ def _difference_by_training_seed(a: Sequence[Cell], b: Sequence[Cell]) -> tuple[
     for x, y in zip(a, b, strict=True):
         seeds = [training_seed(cell.evaluation) for cell in (x, y)]
         count = counts.setdefault(next((s for s in seeds if s is not None), None), [0, 0])
-        count[0] += sum(_outcomes([x])) - sum(_outcomes([y]))
+        count[0] += sum(outcomes([x])) - sum(outcomes([y]))
         count[1] += len(x.episodes)
     return tuple(100 * ahead / n for _, (ahead, n) in sorted(counts.items(), key=lambda item: item[0] or 0))
 
@@ -128,7 +128,7 @@ def may_meet(a: Sequence[Cell], b: Sequence[Cell]) -> bool:
     return first.look_every == other.look_every or not (first.planner and other.planner)
 
 
-def comparisons(cells: Iterable[Cell], seed: int = 0) -> list[Comparison]:
+def comparisons(cells: Iterable[Cell]) -> list[Comparison]:
     """Every pair of methods that met the same task sets, seeds pooled; SALT stands before LeWM, LeWM before random.
 
     Blind and closed-loop results are never paired.
@@ -136,16 +136,16 @@ def comparisons(cells: Iterable[Cell], seed: int = 0) -> list[Comparison]:
     found = []
     for _, methods in sorted(by_contest(cells).items()):
         for a, b in itertools.combinations(sorted(methods, key=_place), 2):
-            met = compare_shared(a, b, seed) if may_meet(a, b) else None
+            met = compare_shared(a, b) if may_meet(a, b) else None
             found += [met] if met else []
     return found
 
 
-def compare_shared(a: Sequence[Cell], b: Sequence[Cell], seed: int = 0) -> Comparison | None:
+def compare_shared(a: Sequence[Cell], b: Sequence[Cell]) -> Comparison | None:
     """Compare two methods where they met; None if they did not."""
     # A cell that meets several training seeds occurs in several pairs.
     in_a, in_b = (list({cell.name: cell for cell in side}.values()) for side in on_shared_tasks(a, b))
-    return compare(in_a, in_b, seed) if in_a else None
+    return compare(in_a, in_b) if in_a else None
 
 
 def by_contest(cells: Iterable[Cell]) -> dict[tuple[str, str, int], list[list[Cell]]]:
@@ -212,7 +212,8 @@ def _require_no_repeats(cells: Sequence[Cell]) -> None:
             )
 
 
-def _outcomes(cells: Sequence[Cell]) -> list[bool]:
+def outcomes(cells: Iterable[Cell]) -> list[bool]:
+    """Success by task, the cells one after another."""
     return [episode.success for cell in cells for episode in cell.episodes]
 
 

@@ -8,7 +8,7 @@ A p-value is of one test; `holm` corrects those of several.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -36,42 +36,26 @@ def flip_test(ahead: Iterable[int]) -> float:
 
 
 def paired_difference(
-    a: Sequence[bool], b: Sequence[bool], seed: int = 0, tasks: Sequence[Hashable] | None = None
+    a: Sequence[bool], b: Sequence[bool], tasks: Sequence[Hashable] | None = None
 ) -> PairedDifference:
     """Compare two methods' outcomes on the same tasks in the same order.
 
     `tasks` names the task of each pair, where one may be met several times; otherwise each pair has one of its own.
     """
-    tasks = range(len(a)) if tasks is None else tasks
     if len(a) != len(b):
         raise MismatchError(
             f"outcomes of {len(a)} and of {len(b)} tasks cannot be paired; evaluate both on one task set"
         )
+    if not a:
+        raise UsageError("there is no outcome to compare")
     counts = Counter((bool(x), bool(y)) for x, y in zip(a, b, strict=True))
     both, only_a, only_b, neither = (counts[x, y] for x in (True, False) for y in (True, False))
     ahead, met = Counter[Hashable](), Counter[Hashable]()
-    for task, x, y in zip(tasks, a, b, strict=True):
+    for task, x, y in zip(range(len(a)) if tasks is None else tasks, a, b, strict=True):
         ahead[task] += bool(x) - bool(y)
         met[task] += 1
-    like = Counter((ahead[task], met[task]) for task in met)
-    return _paired(both, only_a, only_b, neither, like, seed)
-
-
-def paired_counts(both: int, only_a: int, only_b: int, neither: int, seed: int = 0) -> PairedDifference:
-    """Compare two methods by the 2x2 counts of their paired outcomes, each on a task of its own."""
-    return _paired(both, only_a, only_b, neither, {(1, 1): only_a, (-1, 1): only_b, (0, 1): both + neither}, seed)
-
-
-def _paired(
-    both: int, only_a: int, only_b: int, neither: int, like: Mapping[tuple[int, int], int], seed: int
-) -> PairedDifference:
-    """The difference, its interval and its test; `like` counts tasks by (points that a is ahead there, pairs)."""
-    n = both + only_a + only_b + neither
-    if min(both, only_a, only_b, neither) < 0 or n == 0:
-        raise UsageError(f"paired counts must be non-negative and not all zero: {both}, {only_a}, {only_b}, {neither}")
-    difference = 100 * (only_a - only_b) / n
-    low, high = _paired_bootstrap(like, seed)
-    p = flip_test(ahead for (ahead, _), count in like.items() for _ in range(count))
+    difference, p = 100 * (only_a - only_b) / len(a), flip_test(ahead.values())
+    low, high = _paired_bootstrap(Counter((ahead[task], met[task]) for task in met))
     return PairedDifference(both, only_a, only_b, neither, difference, low, high, p, _verdict(difference, p))
 
 
@@ -89,8 +73,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _paired_bootstrap(like: Mapping[tuple[int, int], int], seed: int) -> tuple[float, float]:
-    """Percentile interval of the difference in points, resampling tasks: `like` counts them by (ahead, pairs).
+def _paired_bootstrap(like: Counter[tuple[int, int]]) -> tuple[float, float]:
+    """Percentile interval of the difference in points, resampling tasks.
+
+    `like` counts them by (points that a is ahead there, pairs).
 
     One imagined task that only a wins and one that only b wins join the real ones (Bonett and Price, 2012, do the same
     to Wald's interval): without them an evaluation with no discordant pair would claim a difference of exactly zero.
@@ -101,7 +87,7 @@ def _paired_bootstrap(like: Mapping[tuple[int, int], int], seed: int) -> tuple[f
     kinds = sorted(counts, key=lambda kind: (-abs(kind[0]), -kind[0], kind[1]))
     tasks = counts.total()
     shares = [counts[kind] / tasks for kind in kinds]
-    draws = stream(seed, "paired bootstrap").multinomial(tasks, shares, size=_RESAMPLES)
+    draws = stream(0, "paired bootstrap").multinomial(tasks, shares, size=_RESAMPLES)
     ahead, pairs = np.array(kinds).T
     low, high = np.quantile((draws @ ahead) / (draws @ pairs), [ALPHA / 2, 1 - ALPHA / 2])
     return float(100 * low), float(100 * high)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from saltwm.disk.records import Cell as Evaluated
 from saltwm.disk.records import Diagnosis, Evaluation, PairedDifference
-from saltwm.evaluation.contests import has_usual_planner
+from saltwm.evaluation.contests import has_usual_planner, outcomes
 from saltwm.evaluation.paired import holm, paired_difference
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import tables
@@ -118,11 +118,6 @@ def _is_as_named(evaluation: Evaluation) -> bool:
     frames = int(e.method.rpartition("-history")[2]) if "-history" in e.method else 1
     is_departing = _OF_RECIPE.fullmatch(e.method) is not None and bool(e.variant.departures)
     return not is_departing and e.history_frames == frames
-
-
-def outcomes(cells: Iterable[Evaluated]) -> list[bool]:
-    """Success by task, the cells one after another."""
-    return [episode.success for cell in cells for episode in cell.episodes]
 
 
 # --- paired tests ----------------------------------------------------------------------------------------------------

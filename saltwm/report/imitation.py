@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from saltwm.disk.records import Cell as Evaluated
 from saltwm.disk.records import Comparison, Evaluation
-from saltwm.evaluation.contests import compare_shared, family
+from saltwm.evaluation.contests import compare_shared, family, outcomes
 from saltwm.evaluation.paired import holm
 from saltwm.evaluation.statistics import wilson
 from saltwm.report import tables
-from saltwm.report.evidence import outcomes
 from saltwm.report.findings import Findings
 from saltwm.report.table import NONE, Cell, Table, table
 

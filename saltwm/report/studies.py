@@ -12,12 +12,13 @@ from functools import partial
 import numpy as np
 
 from saltwm.disk.records import Efficiency, PairedDifference, Rate
+from saltwm.evaluation.contests import outcomes
 from saltwm.evaluation.paired import have_one_sign, holm, paired_difference
 from saltwm.evaluation.statistics import ALPHA, over_seeds, wilson
 from saltwm.ground.rng import stream
 from saltwm.report import objectives, paper_figures, tables
 from saltwm.report.claims import BY_TASK, Claim, Finding, Verdict, below, norm_growth
-from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_text, judged, outcomes, tested
+from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_text, judged, tested
 from saltwm.report.figures import Drawing, Point, success_by_variant
 from saltwm.report.findings import Findings
 from saltwm.report.paper_figures import FOUR
