@@ -173,6 +173,11 @@ class Evaluation:
     prior_sha256: str | None = field(default=None, metadata=LATER)
     """Hash of the manifest of the action prior that the planner used; None for planners without one."""
 
+    @property
+    def departures(self) -> tuple[str, ...]:
+        """What its model has otherwise than the recipe; empty where no record says so."""
+        return self.variant.departures if self.variant else ()
+
 
 @dataclass(frozen=True)
 class OneFrameStart:

@@ -80,6 +80,12 @@ def has_usual_planner(evaluation: Evaluation) -> bool:
     return not evaluation.planner or evaluation.planner in kinds
 
 
+def is_blind_cem(evaluation: Evaluation) -> bool:
+    """Whether CEM planned as the paper runs it: blind, with its own settings. A policy without a planner counts too."""
+    e = evaluation
+    return e.planner.get("kind", "cem") == "cem" and has_usual_planner(e) and e.look_every is None
+
+
 def method_of(evaluation: Evaluation) -> str:
     """One name for one method, whatever its folder is called: salt, lewm-history3, salt-R-0.
 

@@ -178,14 +178,12 @@ def _listed(one: FailedEpisode, number: int | None) -> _Listed:
 
 def _contest(pair: PairedAnatomy, failed: tuple[_Listed, ...]) -> _Contest:
     c = pair.outcomes
-    environment = tables.ENVIRONMENT_NAMES.get(c.environment, c.environment)
     sides = tuple(
         _Side(tables.method_name(method), method, anatomy.mismatch.n, tuple((k, getattr(anatomy, k)) for k in KINDS))
         for method, anatomy in ((c.method_a, pair.a), (c.method_b, pair.b))
     )
-    title = f"{environment}, {tables.protocol_name(c)}"
     return _Contest(
-        title,
+        tables.contest_name(c),
         pair,
         (sides[0], sides[1]),
         _counts(sides),
@@ -208,10 +206,9 @@ def _episode_page(results: Path, out: Path, listed: _Listed) -> str:
     plans = [plan for plan in one.episode.plans if plan.elite_costs]
     series, end = Series(listed.label, e.method), one.episode.steps_taken
     drawing = figures.elite_costs("Found and promised", plans, series, end) if plans else None
-    environment = tables.ENVIRONMENT_NAMES.get(e.environment, e.environment)
     return template("episode.html").render(
         title=f"Task {one.episode.task}: {listed.label}, {one.episode.reason}",
-        where=f"{environment}, {e.protocol}, H={e.horizon_blocks}, seed {e.seed}",
+        where=f"{tables.contest_name(e)}, seed {e.seed}",
         listed=listed,
         one=one,
         kind=KINDS[one.failure.kind],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from saltwm.disk.records import Cell as Evaluated
 from saltwm.disk.records import Diagnosis, Evaluation, PairedDifference
-from saltwm.evaluation.contests import has_usual_planner, outcomes
+from saltwm.evaluation.contests import is_blind_cem, outcomes
 from saltwm.evaluation.paired import holm, paired_difference
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import tables
@@ -111,12 +111,10 @@ def _is_as_named(evaluation: Evaluation) -> bool:
     A name is what somebody typed, or what is left of it: an ablation and a closed loop can be called salt.
     """
     e = evaluation
-    if e.look_every is not None or e.planner.get("kind", "cem") != "cem" or not has_usual_planner(e):
-        return False
-    if e.variant is None:
-        return True
+    if e.variant is None or not is_blind_cem(e):
+        return is_blind_cem(e)
     frames = int(e.method.rpartition("-history")[2]) if "-history" in e.method else 1
-    is_departing = _OF_RECIPE.fullmatch(e.method) is not None and bool(e.variant.departures)
+    is_departing = _OF_RECIPE.fullmatch(e.method) is not None and bool(e.departures)
     return not is_departing and e.history_frames == frames
 
 

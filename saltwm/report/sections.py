@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from saltwm.disk.records import Cell as Evaluated
 from saltwm.disk.records import Comparison, Diagnosis, Evaluation, Failure, OfRun
-from saltwm.evaluation.contests import compare_shared, family, has_usual_planner, learnt_by, training_seed
+from saltwm.evaluation.contests import compare_shared, family, is_blind_cem, learnt_by, training_seed
 from saltwm.evaluation.paired import holm
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import BY_TASK, Claim
@@ -34,19 +34,12 @@ def _verdict_cell(verdict: str) -> Cell:
 
 def _is_plain(evaluation: Evaluation) -> bool:
     """Whether it belongs to the paper's comparison: CEM as the paper runs it, blind, or a policy without a planner."""
-    e = evaluation
-    departs = e.variant is not None and bool(e.variant.departures)
-    return e.planner.get("kind", "cem") == "cem" and has_usual_planner(e) and e.look_every is None and not departs
+    return is_blind_cem(evaluation) and not evaluation.departures
 
 
 def is_papers(cell: Evaluated) -> bool:
     """Whether a model was evaluated as the paper does."""
     return _is_plain(cell.evaluation) and cell.evaluation.checkpoint_sha256 is not None
-
-
-def _is_variant(evaluation: Evaluation) -> bool:
-    """Whether the model departs from its recipe."""
-    return evaluation.variant is not None and bool(evaluation.variant.departures)
 
 
 # --- success -----------------------------------------------------------------------------------------------------
@@ -142,7 +135,7 @@ def _training_spread(row: PooledRow) -> str:
 
 def variants(findings: Findings) -> Table | None:
     """Models that depart from their recipe: ablations and sweeps, never called by the model's name alone."""
-    rows = [row for row in findings.pooled if _is_variant(row.evaluation)]
+    rows = [row for row in findings.pooled if row.evaluation.departures]
     return table(
         "Variants",
         ["environment", "under", "method", "percent", "reached", "interval", "training seeds"],
@@ -158,7 +151,7 @@ def variants(findings: Findings) -> Table | None:
 
 def search(findings: Findings) -> Table | None:
     """What finds the plan: priors, planners and closed loops, each against plain blind CEM with the same model."""
-    rows = [row for row in findings.pooled if not _is_variant(row.evaluation)]
+    rows = [row for row in findings.pooled if not row.evaluation.departures]
     contests = {_contest(row) for row in rows if not _is_plain(row.evaluation)}
     shown = [row for row in rows if _contest(row) in contests]
     tests = [_against_plain(row, shown) for row in shown]
