@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saltwm.disk import durable
+from saltwm.disk.arrays import write_npy
 from saltwm.disk.claim import claim
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.layout import frame_counts, offsets
@@ -156,7 +157,7 @@ def _compute(record: _FeaturesRecord, dataset: Dataset, frozen: FrozenEncoder) -
             chosen = slice(part * PART_FRAMES, (part + 1) * PART_FRAMES)
             values = _encode(encoder, dataset, episodes[chosen], steps[chosen])
             with durable.publish_directory(_part(frozen.features, part)) as folder:
-                durable.write_file(folder / FILE, lambda file, values=values: _save(file, values))  # type: ignore[misc]
+                write_npy(folder / FILE, values)
             advance(1)
             if stopping():
                 raise Stopped("stopped while computing features, saved; the same command goes on", stopping())
@@ -174,11 +175,6 @@ def _encode(
         if not parts[-1].isfinite().all():
             raise NonFiniteError(f"{dataset.path}: features of episode {episodes[start]} are not finite in float16")
     return torch.cat(parts).numpy()
-
-
-def _save(file: Path, values: NDArray[np.float16]) -> None:
-    with file.open("wb") as opened:
-        np.save(opened, values, allow_pickle=False)
 
 
 def _parts(record: _FeaturesRecord) -> int:

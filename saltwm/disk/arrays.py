@@ -57,6 +57,16 @@ def read_table(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
         raise DamagedError(f"{path}: cannot be read ({first_line(error)})") from error
 
 
+def write_npy(path: Path, values: NDArray[Any]) -> None:
+    """Replace `path` by a .npy file of the array."""
+
+    def save(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # a name would be given the ending .npy
+            np.save(file, values, allow_pickle=False)
+
+    durable.write_file(path, save)
+
+
 def first_line(error: Exception) -> str:
     """What TensorStore says, without the lines about its own source."""
     return str(error).splitlines()[0][:200]

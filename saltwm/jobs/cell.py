@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from saltwm.disk import durable
+from saltwm.disk import checkpoint, durable
+from saltwm.disk.arrays import write_npy
 from saltwm.disk.durable import read_config, write_config
-from saltwm.disk.records import Evaluation, ModelVariant
+from saltwm.disk.records import Evaluation
 from saltwm.evaluation.rollout import Outcome, run_tasks
 from saltwm.evaluation.statistics import wilson
 from saltwm.ground.errors import DamagedError, SaltError
@@ -27,6 +27,7 @@ from saltwm.jobs.chunks import TASKS_PER_CHUNK, Chunks, chunk_of, chunk_writer, 
 from saltwm.jobs.evaluate import FRAMESKIP, MODELLESS, Acting, Settled
 from saltwm.jobs.imagined import imagination
 from saltwm.jobs.pictures import film
+from saltwm.jobs.variants import variant_of
 from saltwm.planning.policy import Policy
 from saltwm.processes.pool import RETRIES, Event, Pool, Workers, work_off
 
@@ -157,28 +158,14 @@ def _publish(settled: Settled, outcomes: list[Outcome], pictures: int, seconds: 
         median_steps_to_success=float(np.median(steps)) if steps else None,
         seconds=seconds,
         look_every=job.look_every,
-        variant=_variant(job),
+        variant=None if job.run in MODELLESS else variant_of(checkpoint.read_info(Path(job.run))),
         history_frames=job.history,
         prior_sha256=job.inputs.get("prior"),
     )
     durable.write_text(out / "episodes.jsonl", "".join(durable.json_line(to_plain(record)) for record in records))
     actions = np.concatenate([outcome.actions.reshape(-1, tasks.world.action_dim) for outcome in outcomes])
-    durable.write_file(out / "actions.npy", partial(_save_array, actions))
+    write_npy(out / "actions.npy", actions)
     film(tasks, outcomes[:pictures], out / "pictures", partial(imagination, job, tasks, outcomes))
     write_config(out / "evaluation.json", evaluation)
     shutil.rmtree(out / "chunks", ignore_errors=True)
     return evaluation
-
-
-def _variant(job: Acting) -> ModelVariant | None:
-    if job.run in MODELLESS:
-        return None
-    from saltwm.disk import checkpoint  # torch, which a random policy does without
-    from saltwm.jobs.variants import variant_of
-
-    return variant_of(checkpoint.read_info(Path(job.run)))
-
-
-def _save_array(array: NDArray[np.float32], path: Path) -> None:
-    with open(path, "wb") as file:  # a name would be given the ending .npy
-        np.save(file, array, allow_pickle=False)

@@ -194,7 +194,7 @@ def _require_own_names(methods: list[Evaluate]) -> None:
 
 
 def _read_info(run: Path) -> "CheckpointInfo":
-    from saltwm.disk import checkpoint  # torch, which a suite of random policies does without
+    from saltwm.disk import checkpoint
 
     return checkpoint.read_info(checkpoint.find_checkpoint(run))
 
