@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from saltwm.jobs.diagnose import Diagnosed
     from saltwm.jobs.inspection import DatasetStats, Preview
     from saltwm.jobs.prior_learner import PriorResult
-    from saltwm.jobs.score import OfflineScore
-    from saltwm.jobs.score_order import Ordered
+    from saltwm.jobs.scoring import OfflineScore, Ordered
     from saltwm.jobs.shelf import Item
     from saltwm.train import TrainResult
 
@@ -359,7 +358,7 @@ def _distances(environment: str, start: float, end: float) -> str:
 
 @tell.register(Score)
 def _scored(job: Score, found: "OfflineScore | Ordered") -> Told:
-    from saltwm.jobs.score_order import Ordered
+    from saltwm.jobs.scoring import Ordered
 
     if isinstance(found, Ordered):
         return Told(_order_in_words(found), plain=to_plain(found))
@@ -396,15 +395,12 @@ def _order_in_words(found: "Ordered") -> Any:
         prior = "-" if score.prior_nll is None else f"{score.prior_nll:.3f}"
         error = f"{score.error_against_stillness:.3f}"
         table.add_row(one.model, f"{rate.successes}/{rate.n}", f"{score.rank:.4f}", error, prior)
-    for order in found.orders:
-        correlation = "-" if order.correlation is None else f"{order.correlation:.2f}"
-        table.caption = "\n".join(
-            [
-                *([str(table.caption)] if table.caption else []),
-                f"{order.measure.replace('_', ' ')}: rank correlation with success {correlation}; "
-                f"orders {order.agreeing} of {order.pairs} pairs of one environment as planning does",
-            ]
-        )
+    table.caption = "\n".join(
+        f"{order.measure.replace('_', ' ')}: rank correlation with success "
+        f"{'-' if order.correlation is None else f'{order.correlation:.2f}'}; "
+        f"orders {order.agreeing} of {order.pairs} pairs of one environment as planning does"
+        for order in found.orders
+    )
     return table
 
 

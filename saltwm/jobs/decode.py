@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from saltwm.data.stretches import CONTEXT, Stretches, read_stretches
 from saltwm.diagnostics.decoder import DECODERS, fit_decoder
 from saltwm.diagnostics.probe import encode_pictures, fit_and_test_episodes
 from saltwm.disk import checkpoint, durable
@@ -25,11 +26,9 @@ from saltwm.envs.base import Frame
 from saltwm.ground.checks import at_least, check, one_of
 from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import stream
-from saltwm.jobs.diagnose import Stretches, read_stretches, warn_if_seen
-from saltwm.jobs.measures import IN_FILES, Decode
+from saltwm.jobs.measures import IN_FILES, Decode, warn_if_seen
 from saltwm.model.world_model import WorldModel
 
-CONTEXT = 3  # App. C.5: true frames, of which the model takes as many of the last as it looks back at
 PREDICTIONS = 7
 BLOCKS = CONTEXT - 1 + PREDICTIONS
 STRETCHES = 64

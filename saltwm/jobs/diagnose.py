@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from saltwm.data.split import held_out, why_seen
+from saltwm.data.split import held_out
+from saltwm.data.stretches import CONTEXT, read_stretches
 from saltwm.diagnostics.cost_order import cost_order
 from saltwm.diagnostics.jacobians import state_dependence
 from saltwm.diagnostics.probe import fit_and_test_episodes, probe
@@ -22,14 +21,12 @@ from saltwm.ground.checks import at_least
 from saltwm.ground.errors import UsageError
 from saltwm.ground.progress import note, progress
 from saltwm.ground.rng import stream
-from saltwm.jobs.measures import Diagnose
+from saltwm.jobs.measures import Diagnose, warn_if_seen
 from saltwm.jobs.variants import variant_of
 from saltwm.model.transition import Transition
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import effective_rank
 
-CONTEXT = 3
-"""True frames before the first prediction, for every model: the common interface (App. C.5). SALT sees the last one."""
 ACTION_SEQUENCES = 12  # Figure 1a
 """With each of which the Jacobian is taken at every state."""
 WIDEST = 1024
@@ -162,16 +159,6 @@ def _measurable(
     return tuple(lengths[i % len(lengths)] for i in range(count)), steps
 
 
-def warn_if_seen(info: checkpoint.CheckpointInfo, dataset: Dataset, path: Path) -> None:
-    """A warning and no refusal, as `clean` has: a run that splits as the paper does has no other episodes of its own.
-
-    Its diagnosis still compares transitions with one another; it only says less about new data.
-    """
-    seen = why_seen(info, dataset)
-    if seen is not None:
-        note(f"{path}: measured on episodes that training may have seen: {seen}; saltwm collect has --held-out")
-
-
 def _write(job: Diagnose, found: Diagnosed, curves: Path) -> None:
     """Replace what an earlier diagnosis left, all of it; a crash leaves files missing, never those of two together."""
     durable.make_folder(found.folder)
@@ -199,41 +186,6 @@ def encode_stretches(
 def _from_start(window: int, z: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The stretch as a rollout from the last `window` context frames wants it; every model predicts the same frames."""
     return z[:, CONTEXT - window :], c[:, CONTEXT - window :]
-
-
-@dataclass(frozen=True)
-class Stretches:
-    """N pieces of episodes: K+1 frames and the K action blocks between them."""
-
-    episodes: NDArray[np.int64]
-    """[N]"""
-    starts: NDArray[np.int64]
-    """[N], step of the first frame"""
-    frames: NDArray[np.uint8]
-    """[N, K + 1, H, W, 3]"""
-    blocks: NDArray[np.float32]
-    """[N, K, frameskip * A]"""
-
-
-def read_stretches(
-    dataset: Dataset, long_enough: NDArray[np.int64], blocks: int, skip: int, count: int, rng: np.random.Generator
-) -> Stretches:
-    """Stretches of `blocks` action blocks at random places of random episodes, each of another one if there are enough.
-
-    Every episode of `long_enough` has at least blocks * skip steps.
-    """
-    episodes = rng.choice(long_enough, count, replace=count > len(long_enough))
-    last_starts = (dataset.lengths[episodes] - blocks * skip) // dataset.frame_every
-    starts = rng.integers(0, last_starts + 1) * dataset.frame_every
-    steps = starts[:, None] + skip * np.arange(blocks + 1)
-    frames = dataset.read_frames(np.repeat(episodes, blocks + 1), steps.flatten())
-    actions = np.stack(
-        [
-            dataset.actions(episode)[start : start + blocks * skip].reshape(blocks, -1)
-            for episode, start in zip(episodes.tolist(), starts.tolist(), strict=True)
-        ]
-    )
-    return Stretches(episodes, starts, frames.reshape(count, blocks + 1, *frames.shape[1:]), actions)
 
 
 def _spread(latents: torch.Tensor) -> float:

@@ -13,6 +13,7 @@ from saltwm.disk.claim import require_same
 from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional, ResultsFolder
 
 if TYPE_CHECKING:
+    from saltwm.disk.checkpoint import CheckpointInfo
     from saltwm.disk.dataset import Dataset
     from saltwm.jobs.decode import Decoded
     from saltwm.jobs.diagnose import Diagnosed
@@ -126,3 +127,16 @@ class Decode(Measuring):
         from saltwm.jobs.decode import decode_run
 
         return decode_run(self, Dataset.open(self.data, verify="sizes"))
+
+
+def warn_if_seen(info: "CheckpointInfo", dataset: "Dataset", path: Path) -> None:
+    """A warning and no refusal, as `clean` has: a run that splits as the paper does has no other episodes of its own.
+
+    Its diagnosis still compares transitions with one another; it only says less about new data.
+    """
+    from saltwm.data.split import why_seen
+    from saltwm.ground.progress import note
+
+    seen = why_seen(info, dataset)
+    if seen is not None:
+        note(f"{path}: measured on episodes that training may have seen: {seen}; saltwm collect has --held-out")

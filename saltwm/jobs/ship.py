@@ -26,7 +26,6 @@ from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Recipe
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
 from saltwm.ground.strict_json import to_plain
-from saltwm.jobs.diagnose import training_seconds
 from saltwm.planning import prior_files
 from saltwm.planning.prior_files import PriorInfo
 
@@ -89,7 +88,7 @@ def ship(
         run=source.run.name,
         source_sha256=checkpoint.identity(source.checkpoint),
         total_steps=source.info.total_steps,
-        training_seconds=training_seconds(source.run),
+        training_seconds=journal.total_seconds(source.run),
         machine=_machine(),
         data=_training_data(source.info, data),
     )

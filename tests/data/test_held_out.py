@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from saltwm.data.split import held_out_episodes
+from saltwm.data.stretches import CONTEXT
 from saltwm.data.windows import Windows
 from saltwm.diagnostics.probe import probe
 from saltwm.disk.checkpoint import load
@@ -13,7 +14,7 @@ from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.tasks import choose_tasks
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
-from saltwm.jobs.diagnose import CONTEXT, encode_stretches
+from saltwm.jobs.diagnose import encode_stretches
 from saltwm.jobs.inspection import info
 from saltwm.jobs.job import spell
 from saltwm.train import train

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from saltwm.data.stretches import Stretches
 from saltwm.diagnostics.decoder import DECODERS, Convolutions, CrossAttention, Decoder, Recipe, fit_decoder
 from saltwm.diagnostics.probe import fit_and_test_episodes
 from saltwm.disk import checkpoint, durable
@@ -17,7 +18,6 @@ from saltwm.disk.records import read_decoding
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
 from saltwm.jobs import decode
 from saltwm.jobs.decode import Decoded, choose_frames, decode_run, draw_rollouts, pixel_mse, predict
-from saltwm.jobs.diagnose import Stretches
 from saltwm.jobs.measures import Decode
 
 STEPS = 40

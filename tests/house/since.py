@@ -25,7 +25,7 @@ FILES = {
     "recordings of other formats": r"interop/(recordings|importing|folders|lance|lerobot|minari|pictures|video)"
     r"|data/fields|ground/frames",
     "own environments": r"envs/(adapter|check|users)|jobs/environment|ground/own_code",
-    "offline score": r"jobs/score",
+    "offline score": r"jobs/scor",
     "films of what a plan expects": r"jobs/(imagined|filming)",
     "growing datasets, prolonged runs": r"disk/lineage",
     "budgets, extras, safe terminal, installed package": r"ground/(budget|extras|terminal)|disk/shipped|bench/cost"

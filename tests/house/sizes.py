@@ -81,7 +81,7 @@ BEYOND = {
         "evaluation/paired.py",
         "diagnostics/cost_order.py",
     ),
-    "states of recordings": ("data/fields.py",),
+    "states of recordings, and stretches to measure on": ("data/fields.py", "data/stretches.py"),
 }
 """What stands in the paper's rooms beside it, by its reason."""
 

@@ -19,8 +19,8 @@ from saltwm.ground.rng import stream
 from saltwm.interop.recordings import Recording
 from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.prior_learner import learn_prior
-from saltwm.jobs.score import OfflineScore, Score, Stretches, _against_stillness, _ranked
-from saltwm.jobs.score_order import ordered, require_success
+from saltwm.jobs.score import Score
+from saltwm.jobs.scoring import Encoded, OfflineScore, _against_stillness, _ranked, ordered, require_success
 from saltwm.jobs.shelf import HERE, of_recipes
 from saltwm.train import train
 
@@ -37,12 +37,12 @@ class Known:
         return history[:, -1:] + self.gain * conditions.cumsum(dim=1)
 
 
-def stretches() -> Stretches:
+def stretches() -> Encoded:
     generator = torch.Generator().manual_seed(0)
     moves = torch.randn(64, 5, 3, generator=generator)
     start = torch.randn(64, 1, 3, generator=generator)
     latents = torch.cat([start, start + moves.cumsum(dim=1)], dim=1)
-    return Stretches(latents, moves, moves, window=1)
+    return Encoded(latents, moves, moves, window=1)
 
 
 @pytest.mark.parametrize(("gain", "rank", "error"), [(1.0, 0.0, 0.0), (0.0, 0.5, 1.0), (-1.0, 0.75, 4.0)])
