@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from small_records import small_cell
 
 from saltwm.disk import durable
-from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, read_cell, read_cells
+from saltwm.disk.records import Cell, read_cell, read_cells
 from saltwm.evaluation.contests import compare, comparisons, method_key
 from saltwm.evaluation.paired import flip_test, have_one_sign, paired_difference
 from saltwm.evaluation.statistics import over_seeds, wilson
@@ -21,37 +22,8 @@ from saltwm.ground.strict_json import to_plain
 SIMULATIONS = 10_000
 
 
-def make_cell(method: str, outcomes: list[bool], *, tasks: str = "a" * 64, seed: int = 0, **changes: object) -> Cell:
-    episodes = tuple(
-        EpisodeRecord(
-            task=i,
-            success=success,
-            steps_to_success=10 if success else None,
-            steps_taken=10 if success else 50,
-            reason="reached" if success else "budget",
-            start_distance=5.0,
-            final_distance=0.5 if success else 2.0,
-            closest_distance=0.5,
-            plans=(),
-        )
-        for i, success in enumerate(outcomes)
-    )
-    evaluation = Evaluation(
-        environment="two-room",
-        method=method,
-        protocol="clean",
-        horizon_blocks=5,
-        planner={"kind": "cem"},
-        tasks_file="tasks/x.json",
-        tasks_sha256=tasks,
-        checkpoint=None,
-        checkpoint_sha256=None,
-        seed=seed,
-        success=wilson(sum(outcomes), len(outcomes)),
-        median_steps_to_success=None,
-        seconds=1.0,
-    )
-    return Cell(f"{method}-{tasks[:1]}", dataclasses.replace(evaluation, **changes), episodes)
+def make_cell(method: str, outcomes: list[bool], *, tasks: str = "a" * 64, **changes: object) -> Cell:
+    return small_cell(f"{method}-{tasks[:1]}", method, outcomes, tasks_sha256=tasks, **{"seed": 0} | changes)
 
 
 def paired_counts(both, only_a, only_b, neither):

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_records import small_cell, small_episode
 
-from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, PlanRecord
+from saltwm.disk.records import Cell, EpisodeRecord, PlanRecord
 from saltwm.evaluation.anatomy import anatomy, dissect, examples, paired_anatomy
-from saltwm.evaluation.statistics import wilson
 from saltwm.ground.errors import MismatchError, NonFiniteError
 
 
@@ -14,37 +14,12 @@ def episode(task: int, *, ratio: float | None = None, success: bool = False, pla
     """A success, or a failure whose second plan starts at `ratio` times what the first one promised."""
     if plans is None:
         plans = (PlanRecord(0, (0.9, 0.4, 0.2)), PlanRecord(25, (0.2 * ratio, 0.1))) if ratio is not None else ()
-    return EpisodeRecord(
-        task=task,
-        success=success,
-        steps_to_success=20 if success else None,
-        steps_taken=20 if success else 50,
-        reason="reached" if success else "budget",
-        start_distance=6.0,
-        final_distance=0.3 if success else 3.0,
-        closest_distance=0.3,
-        plans=plans,
-    )
+    return small_episode(task, success, plans)
 
 
 def cell(method: str, episodes: list[EpisodeRecord], tasks: str = "c" * 64) -> Cell:
-    rate = wilson(sum(e.success for e in episodes), len(episodes))
-    evaluation = Evaluation(
-        environment="cube",
-        method=method,
-        protocol="paper",
-        horizon_blocks=5,
-        planner={"kind": "cem"},
-        tasks_file="tasks/cube.json",
-        tasks_sha256=tasks,
-        checkpoint=f"runs/{method}",
-        checkpoint_sha256="d" * 64,
-        seed=1,
-        success=rate,
-        median_steps_to_success=20.0,
-        seconds=1.0,
-    )
-    return Cell(method, evaluation, tuple(episodes))
+    made = {"environment": "cube", "protocol": "paper", "checkpoint": f"runs/{method}", "checkpoint_sha256": "d" * 64}
+    return small_cell(method, method, episodes, tasks_sha256=tasks, **made)
 
 
 def papers_cube() -> tuple[Cell, Cell]:

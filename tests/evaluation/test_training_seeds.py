@@ -3,8 +3,9 @@
 import dataclasses
 
 import pytest
+from small_records import small_cell
 
-from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, ModelVariant
+from saltwm.disk.records import Cell, ModelVariant
 from saltwm.evaluation.contests import by_contest, comparisons, method_of
 from saltwm.evaluation.paired import holm
 from saltwm.evaluation.statistics import over_tasks, wilson
@@ -17,31 +18,20 @@ LEWM = dataclasses.replace(SALT, model="lewm", objective="one-step", modes=None,
 
 
 def cell(variant: ModelVariant | None, outcomes: str, seed: int = 0, tasks: str = "t" * 64, **changes) -> Cell:
-    reached = [letter == "x" for letter in outcomes]
-    episodes = tuple(
-        EpisodeRecord(i, hit, 5 if hit else None, 5, "reached" if hit else "budget", 5.0, 0.5, 0.5, ())
-        for i, hit in enumerate(reached)
-    )
+    reached, recipe = [letter == "x" for letter in outcomes], variant.recipe_sha256[:1] if variant else "-"
     name = "random" if variant is None else variant.model
-    learnt = None if variant is None else dataclasses.replace(variant, seed=seed)
-    evaluation = Evaluation(
-        environment="reacher",
-        method=name,
-        protocol="clean",
-        horizon_blocks=5,
-        planner={} if variant is None else to_plain(CEMConfig()),
-        tasks_file="tasks/x.json",
-        tasks_sha256=tasks,
-        checkpoint=None if variant is None else f"runs/{name}-{seed}",
-        checkpoint_sha256=None if variant is None else f"{name}-{seed}",
-        seed=1,
-        success=wilson(sum(reached), len(reached)),
-        median_steps_to_success=None,
-        seconds=1.0,
-        variant=learnt,
+    learnt = (
+        {}
+        if variant is None
+        else {
+            "planner": to_plain(CEMConfig()),
+            "checkpoint": f"runs/{name}-{seed}",
+            "checkpoint_sha256": f"{name}-{seed}",
+            "variant": dataclasses.replace(variant, seed=seed),
+        }
     )
-    recipe = variant.recipe_sha256[:1] if variant else "-"
-    return Cell(f"{name}-{seed}-{tasks[:1]}-{recipe}", dataclasses.replace(evaluation, **changes), episodes)
+    made = {"environment": "reacher", "planner": {}, "tasks_sha256": tasks} | learnt | changes
+    return small_cell(f"{name}-{seed}-{tasks[:1]}-{recipe}", name, reached, **made)
 
 
 def test_tasks_are_paired_inside_training_seeds():

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from small_records import small_cell
 
-from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, ModelVariant
+from saltwm.disk.records import ModelVariant
 from saltwm.evaluation.paired import holm
-from saltwm.evaluation.statistics import wilson
 from saltwm.ground.config import CEMConfig, MapConfig
 from saltwm.ground.strict_json import to_plain
 from saltwm.report import studies
@@ -20,17 +20,10 @@ TASKS = 100
 
 def cell(environment, method, reached, protocol="clean", horizon=5, seed=1):
     """An evaluation of 100 tasks of which the numbered ones were reached."""
+    made = {"environment": environment, "protocol": protocol, "horizon_blocks": horizon, "seed": seed, "planner": {}}
+    made |= {"tasks_sha256": f"{environment}-{protocol}-{seed}", "checkpoint": f"runs/{environment}-{method}"}
     done = [task in set(reached) for task in range(TASKS)]
-    episodes = tuple(
-        EpisodeRecord(task, ok, 9 if ok else None, 9 if ok else 50, "reached" if ok else "budget", 4.0, 0.5, 0.5, ())
-        for task, ok in enumerate(done)
-    )
-    tasks, run = f"{environment}-{protocol}-{seed}", f"runs/{environment}-{method}"
-    rate = wilson(sum(done), TASKS)
-    evaluation = Evaluation(
-        environment, method, protocol, horizon, {}, "tasks.json", tasks, run, "0", seed, rate, 9.0, 1.0
-    )
-    return Cell(f"{environment}-{method}-{protocol}-seed{seed}", evaluation, episodes)
+    return small_cell(f"{environment}-{method}-{protocol}-seed{seed}", method, done, checkpoint_sha256="0", **made)
 
 
 def findings(*cells, runs=(), tuning=()):
