@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from saltwm.disk import durable, records
+from saltwm.disk import durable
 from saltwm.disk.records import (
     MISMATCH_RATIO,
+    Cell,
     Comparison,
     EpisodeRecord,
     FailedEpisode,
@@ -21,7 +22,7 @@ from saltwm.disk.records import (
 from saltwm.report import figures, tables
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Picture, read_pictures
-from saltwm.report.table import NONE, Cell, Table, plain_text, table, terminal
+from saltwm.report.table import NONE, Entry, Table, plain_text, table, terminal
 from saltwm.report.templates import template
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class _Side:
     label: str
     method: str
     episodes: int
-    kinds: tuple[tuple[str, Rate], ...]
+    kinds: tuple[Rate, ...]
+    """In the order of KINDS."""
 
 
 @dataclass(frozen=True)
@@ -118,17 +120,16 @@ def anatomy_table(pairs: Iterable[PairedAnatomy]) -> "Group":
 
 def _counts(sides: Iterable[_Side]) -> Table:
     """How often each method failed in which way."""
-    rows: list[tuple[Cell | str, ...]] = [
-        (Cell(side.label, mark=side.method), str(side.episodes), *(_share(rate, side.method) for _, rate in side.kinds))
+    rows: list[tuple[Entry | str, ...]] = [
+        (Entry(side.label, mark=side.method), str(side.episodes), *(_share(rate, side.method) for rate in side.kinds))
         for side in sides
     ]
     return Table("", ("method", "episodes", *KINDS), tuple(rows))
 
 
-def _share(rate: Rate, method: str) -> Cell:
-    share = rate.successes / rate.n
-    interval = (100 * rate.low, 100 * share, 100 * rate.high)
-    return Cell(f"{rate.successes} ({100 * share:.1f} %)", mark=method, interval=interval)
+def _share(rate: Rate, method: str) -> Entry:
+    interval = (100 * rate.low, rate.percent, 100 * rate.high)
+    return Entry(f"{rate.successes} ({rate.percent:.1f} %)", mark=method, interval=interval)
 
 
 def _same_tasks(c: Comparison, a: str, b: str) -> Table:
@@ -143,11 +144,11 @@ def _failures(failed: Iterable[_Listed]) -> Table | None:
     return table("", header, map(_failure_row, failed), words=("failed by", "kind", "the other"))
 
 
-def _failure_row(listed: _Listed) -> tuple[Cell | str, ...]:
+def _failure_row(listed: _Listed) -> tuple[Entry | str, ...]:
     one, failure = listed.one, listed.one.failure
     return (
-        Cell(f"task {one.episode.task}", link=listed.page or ""),
-        Cell(listed.label, mark=one.cell.evaluation.method),
+        Entry(f"task {one.episode.task}", link=listed.page or ""),
+        Entry(listed.label, mark=one.cell.evaluation.method),
         str(one.cell.evaluation.seed),
         failure.kind,
         _or_none(failure.predicted_cost, "%.3g"),
@@ -179,7 +180,7 @@ def _listed(one: FailedEpisode, number: int | None) -> _Listed:
 def _contest(pair: PairedAnatomy, failed: tuple[_Listed, ...]) -> _Contest:
     c = pair.outcomes
     sides = tuple(
-        _Side(tables.method_name(method), method, anatomy.mismatch.n, tuple((k, getattr(anatomy, k)) for k in KINDS))
+        _Side(tables.method_name(method), method, anatomy.mismatch.n, tuple(getattr(anatomy, kind) for kind in KINDS))
         for method, anatomy in ((c.method_a, pair.a), (c.method_b, pair.b))
     )
     return _Contest(
@@ -220,7 +221,7 @@ def _episode_page(results: Path, out: Path, listed: _Listed) -> str:
     )
 
 
-def _pictures(results: Path, out: Path, cell: records.Cell, episode: EpisodeRecord) -> list[Picture]:
+def _pictures(results: Path, out: Path, cell: Cell, episode: EpisodeRecord) -> list[Picture]:
     """The strip and the moving picture of one episode, if they were drawn; the strip first."""
     stem = f"task-{episode.task:03d}-{episode.reason}."
     drawn = read_pictures(results / "evaluations" / cell.name / "pictures", cell.name, stem)

@@ -4,15 +4,14 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from saltwm.disk.records import Cell as Evaluated
-from saltwm.disk.records import Diagnosis, Evaluation, PairedDifference
+from saltwm.disk.records import Cell, Diagnosis, Evaluation, PairedDifference
 from saltwm.evaluation.contests import is_blind_cem, outcomes
 from saltwm.evaluation.paired import holm, paired_difference
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import tables
 from saltwm.report.claims import Finding, Verdict
 from saltwm.report.findings import Findings, Run
-from saltwm.report.table import Cell
+from saltwm.report.table import Entry
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,12 @@ class Study:
     horizons: tuple[int, ...] = (5,)
     more: tuple[str, ...] = ()
     """Columns beyond those of every study."""
-    more_of: Callable[["Evidence", str, Arm], tuple[Cell | str, ...]] = lambda evidence, environment, arm: ()
+    more_of: Callable[["Evidence", str, Arm], tuple[Entry | str, ...]] = lambda evidence, environment, arm: ()
     note: str = ""
     """What these columns mean."""
     more_arms: Callable[["Evidence", str], tuple[Arm, ...]] = lambda evidence, environment: ()
     """Arms that follow from the records."""
-    instead: Callable[[str, Arm], tuple[Cell | str, ...] | None] = lambda environment, arm: None
+    instead: Callable[[str, Arm], tuple[Entry | str, ...] | None] = lambda environment, arm: None
     """The row of an arm that cannot be evaluated yet."""
     sentences: Callable[["Evidence"], tuple[str, ...]] = lambda evidence: ()
     """What the table says."""
@@ -64,7 +63,7 @@ class Evidence:
         """Those of the study, and those that follow from the records."""
         return (*self.study.arms(environment), *self.study.more_arms(self, environment))
 
-    def cells(self, environment: str, method: str, horizon: int = 5) -> list[Evaluated]:
+    def cells(self, environment: str, method: str, horizon: int = 5) -> list[Cell]:
         """Cells of all task seeds, in their order; those whose records say that they are what the name says."""
         found = [
             cell

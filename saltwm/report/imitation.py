@@ -5,14 +5,13 @@ Blind and closed loops never meet in one row or one test, nor do two sets of wei
 
 from collections.abc import Sequence
 
-from saltwm.disk.records import Cell as Evaluated
-from saltwm.disk.records import Comparison, Evaluation
+from saltwm.disk.records import Cell, Comparison, Evaluation
 from saltwm.evaluation.contests import compare_shared, family, outcomes
 from saltwm.evaluation.paired import holm
 from saltwm.evaluation.statistics import wilson
 from saltwm.report import tables
 from saltwm.report.findings import Findings
-from saltwm.report.table import NONE, Cell, Table, table
+from saltwm.report.table import NONE, Entry, Table, table
 
 ALONE = {"map": "gauss-newton", "cem-map": "cem", "cem-prior": "cem", "icem-prior": "icem", "mppi-prior": "mppi"}
 """The planner without the prior, by the planner with it."""
@@ -43,10 +42,10 @@ def imitation(findings: Findings) -> Table | None:
     )  # fmt: skip
 
 
-Sides = dict[str, list[Evaluated]]
+Sides = dict[str, list[Cell]]
 
 
-def _rows(cells: Sequence[Evaluated]) -> list[tuple[Sides, Comparison | None, Comparison | None]]:
+def _rows(cells: Sequence[Cell]) -> list[tuple[Sides, Comparison | None, Comparison | None]]:
     """(prior, planner and both; both against the prior; both against the planner), in the order of every table."""
     rows = []
     for of_model in _by_model(cells).values():
@@ -69,9 +68,9 @@ def _on_shared_tasks(sides: Sides) -> Sides:
     return found if shared <= sets[2] else found | {"planner": []}
 
 
-def _by_model(cells: Sequence[Evaluated]) -> dict[tuple[object, ...], dict[str, list[Evaluated]]]:
+def _by_model(cells: Sequence[Cell]) -> dict[tuple[object, ...], dict[str, list[Cell]]]:
     """{what a row is of: {kind of planner: its cells}}; of several settings of a planner, or priors, the first."""
-    found: dict[tuple[object, ...], dict[str, list[Evaluated]]] = {}
+    found: dict[tuple[object, ...], dict[str, list[Cell]]] = {}
     priors: dict[str | None, str] = {}
     for cell in sorted(cells, key=lambda cell: cell.name):
         e = cell.evaluation
@@ -88,18 +87,18 @@ def _order(e: Evaluation) -> tuple[object, ...]:
     return tables.contest_order(e), tables.method_order(family(e)), e.checkpoint or "", e.look_every or 0
 
 
-def _who(e: Evaluation) -> list[Cell | str]:
+def _who(e: Evaluation) -> list[Entry | str]:
     frames = "" if e.history_frames == 1 else f", {e.history_frames} frames"
     return [
         tables.environment_name(e.environment),
         tables.protocol_name(e),
-        Cell(f"{tables.run_name(e)}{frames}", mark=family(e)),
+        Entry(f"{tables.run_name(e)}{frames}", mark=family(e)),
         tables.PLANNER_NAMES[str(e.planner["kind"])],
         tables.looks(e.look_every),
     ]
 
 
-def _share(cells: Sequence[Evaluated]) -> str:
+def _share(cells: Sequence[Cell]) -> str:
     reached = outcomes(cells)
     if not reached:
         return NONE

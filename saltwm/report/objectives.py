@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saltwm.disk.journal import COLLAPSE_RANK
-from saltwm.disk.records import Cell as Evaluated
-from saltwm.disk.records import ModelVariant, PairedDifference
+from saltwm.disk.records import Cell, ModelVariant, PairedDifference
 from saltwm.evaluation import sweep
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import Finding
 from saltwm.report.elements import command_of
 from saltwm.report.evidence import Arm, Evidence, difference_text, judged, tested
-from saltwm.report.table import Cell
+from saltwm.report.table import Entry
 
 OTHER_OBJECTIVES = {
     "pldm": "PLDM",
@@ -71,12 +70,12 @@ def chosen_arms(evidence: Evidence, environment: str) -> tuple[Arm, ...]:
     return tuple(found)
 
 
-def needs_weights(environment: str, arm: Arm) -> tuple[Cell | str, ...] | None:
+def needs_weights(environment: str, arm: Arm) -> tuple[Entry | str, ...] | None:
     """The row of DINO-WM before anybody had weights for it."""
     if arm != DINO:
         return None
     nothing = ("-",) * (3 + len(COLUMNS) - 1)
-    needed = Cell("needs weights", title=how_to_fill())
+    needed = Entry("needs weights", title=how_to_fill())
     return tables.environment_name(environment), arm.label, needed, *nothing, _published(environment, arm)
 
 
@@ -85,7 +84,7 @@ def how_to_fill() -> str:
     return command_of("Table 1, quoted methods")
 
 
-def columns(evidence: Evidence, environment: str, arm: Arm) -> tuple[Cell | str, ...]:
+def columns(evidence: Evidence, environment: str, arm: Arm) -> tuple[Entry | str, ...]:
     """Errors, rank and cost order of the run, seconds per task, its weight, and what was published elsewhere."""
     lewm = None if arm == LEWM else evidence.difference(environment, arm.method, LEWM.method)
     runs, d = evidence.runs(environment, arm.method), evidence.diagnosis(environment, arm.method)
@@ -109,9 +108,9 @@ def _error_after(errors: Sequence[float], k: int) -> str:
     return f"{errors[k - 1]:.3f}" if len(errors) >= k else f"{errors[-1]:.3f} (k={len(errors)})"
 
 
-def _rank_cell(rank: float) -> Cell | str:
+def _rank_cell(rank: float) -> Entry | str:
     """A rank at which training warns of a collapse says so here, too."""
-    return Cell(f"{rank:.1f}, collapsed", strong=True) if rank < COLLAPSE_RANK else f"{rank:.1f}"
+    return Entry(f"{rank:.1f}, collapsed", strong=True) if rank < COLLAPSE_RANK else f"{rank:.1f}"
 
 
 def _sweep_cells(evidence: Evidence, environment: str, arm: Arm) -> tuple[str, str]:
@@ -180,7 +179,7 @@ def _sweep_of(evidence: Evidence, environment: str, arm: Arm) -> _Sweep | None:
     )
 
 
-def _kind(cell: Evaluated) -> tuple[str | None, ...]:
+def _kind(cell: Cell) -> tuple[str | None, ...]:
     """What the cells of one sweep share: the tasks, the model and the objective, its weights aside."""
     variant = cell.evaluation.variant
     model = (None, None, None) if variant is None else (variant.model, variant.objective, variant.regulariser)

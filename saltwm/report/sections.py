@@ -6,8 +6,7 @@ in a table of their own ("search"), and models that depart from their recipe in 
 
 from collections.abc import Iterable, Sequence
 
-from saltwm.disk.records import Cell as Evaluated
-from saltwm.disk.records import Comparison, Diagnosis, Evaluation, Failure, OfRun
+from saltwm.disk.records import Cell, Comparison, Diagnosis, Evaluation, Failure, OfRun
 from saltwm.evaluation.contests import compare_shared, family, is_blind_cem, learnt_by, training_seed
 from saltwm.evaluation.paired import holm
 from saltwm.report import paper_figures, tables
@@ -15,7 +14,7 @@ from saltwm.report.claims import BY_TASK, Claim
 from saltwm.report.elements import ELEMENTS
 from saltwm.report.findings import Findings, Run
 from saltwm.report.paper_figures import FOUR
-from saltwm.report.table import NONE, Cell, Table, table
+from saltwm.report.table import NONE, Entry, Table, table
 from saltwm.report.tables import PooledRow
 
 STEPS_SHOWN = (1, 5, 10, 20)
@@ -24,9 +23,9 @@ THRESHOLDS = (3.0, 5.0, 10.0)
 _TONES = {"better": "better", "worse": "worse", "holds": "better", "does not hold": "worse"}
 
 
-def _verdict_cell(verdict: str) -> Cell:
+def _verdict_cell(verdict: str) -> Entry:
     """A verdict in its colour."""
-    return Cell(verdict, tone=_TONES.get(verdict, "open"))
+    return Entry(verdict, tone=_TONES.get(verdict, "open"))
 
 
 # --- who is compared where -------------------------------------------------------------------------------------------
@@ -37,7 +36,7 @@ def _is_plain(evaluation: Evaluation) -> bool:
     return is_blind_cem(evaluation) and not evaluation.departures
 
 
-def is_papers(cell: Evaluated) -> bool:
+def is_papers(cell: Cell) -> bool:
     """Whether a model was evaluated as the paper does."""
     return _is_plain(cell.evaluation) and cell.evaluation.checkpoint_sha256 is not None
 
@@ -48,7 +47,7 @@ def is_papers(cell: Evaluated) -> bool:
 def main_table(findings: Findings) -> Table | None:
     """Table 1: the four environments under `paper`, the mean over them, and the methods that the paper quotes."""
     rows = [row for row in findings.pooled if (row.protocol, row.horizon_blocks) == ("paper", 5)]
-    lines: list[list[Cell | str]] = []
+    lines: list[list[Entry | str]] = []
     for label in dict.fromkeys(row.label for row in rows if _is_plain(row.evaluation)):
         mine = {row.environment: row for row in rows if row.label == label}
         rates = [mine[name].percent if name in mine else None for name in FOUR]
@@ -56,7 +55,7 @@ def main_table(findings: Findings) -> Table | None:
         known = [rate for rate in rates if rate is not None]
         mean = f"{sum(known) / len(FOUR):.1f}" if len(known) == len(FOUR) else NONE
         shown = [NONE if rate is None else f"{rate:.1f}" for rate in rates]
-        lines.append([Cell(label, mark=method), *(Cell(text, strong=text != NONE) for text in shown), mean])
+        lines.append([Entry(label, mark=method), *(Entry(text, strong=text != NONE) for text in shown), mean])
     if not lines:
         return None
     for method in ("salt", "lewm", "random"):
@@ -90,11 +89,11 @@ def success(findings: Findings, protocol: str) -> Table | None:
     )  # fmt: skip
 
 
-def _success_row(row: PooledRow) -> list[Cell | str]:
+def _success_row(row: PooledRow) -> list[Entry | str]:
     return [
         tables.environment_name(row.environment),
         str(row.horizon_blocks),
-        Cell(row.label, mark=row.method),
+        Entry(row.label, mark=row.method),
         *rate_columns(row),
         over_evaluation_seeds(row),
         _training_spread(row),
@@ -103,22 +102,22 @@ def _success_row(row: PooledRow) -> list[Cell | str]:
     ]
 
 
-def _who(row: PooledRow) -> list[Cell | str]:
+def _who(row: PooledRow) -> list[Entry | str]:
     """Environment, protocol with horizon, and method."""
     return [
         tables.environment_name(row.environment),
         tables.protocol_name(row),
-        Cell(row.label, mark=row.method),
+        Entry(row.label, mark=row.method),
     ]
 
 
-def rate_columns(row: PooledRow) -> list[Cell | str]:
+def rate_columns(row: PooledRow) -> list[Entry | str]:
     """Percent, counts and interval."""
     rate = row.rate
     if rate is None:
         return [f"seed {', '.join(map(str, row.missing))} missing", NONE, NONE]
     drawn = (100 * rate.low, rate.percent, 100 * rate.high)
-    percent = Cell(f"{rate.percent:.1f}", strong=True, mark=row.method, interval=drawn)
+    percent = Entry(f"{rate.percent:.1f}", strong=True, mark=row.method, interval=drawn)
     return [percent, tables.reached(rate), tables.interval(rate)]
 
 
@@ -209,7 +208,7 @@ def _against_plain(row: PooledRow, rows: Sequence[PooledRow]) -> Comparison | No
     return None
 
 
-def _search_row(row: PooledRow, test: Comparison | None, corrected: float | None) -> list[Cell | str]:
+def _search_row(row: PooledRow, test: Comparison | None, corrected: float | None) -> list[Entry | str]:
     e = row.evaluation
     seconds = sum(cell.evaluation.seconds for cell in row.cells) / sum(len(cell.episodes) for cell in row.cells)
     return [
@@ -272,10 +271,10 @@ def claims_overview(judged: Sequence[Claim]) -> Table | None:
     )
 
 
-def _verdicts(claim: Claim, environment: str) -> Cell:
+def _verdicts(claim: Claim, environment: str) -> Entry:
     mine = [f for f in claim.findings if f.environment == environment]
     if len({f.verdict for f in mine}) > 1:
-        return Cell("; ".join(f"{f.condition}: {f.verdict}" for f in mine), tone="open")
+        return Entry("; ".join(f"{f.condition}: {f.verdict}" for f in mine), tone="open")
     return _verdict_cell(mine[0].verdict if mine else "not measured")
 
 
@@ -306,12 +305,12 @@ def _diagnosed(findings: Findings) -> list[tuple[Run, Diagnosis]]:
     return sorted(runs, key=place)
 
 
-def _model(run: Run, record: OfRun) -> list[Cell | str]:
+def _model(run: Run, record: OfRun) -> list[Entry | str]:
     """Environment, run, and the model with what it departs in, or with its objective."""
     d = run.diagnosis
     departures = d.variant.departures if d and d.variant else ()
     words = [tables.method_name(record.method), *(departures or (record.objective,))]
-    return [tables.environment_name(record.environment), run.name, Cell(", ".join(words), mark=record.method)]
+    return [tables.environment_name(record.environment), run.name, Entry(", ".join(words), mark=record.method)]
 
 
 def propagation(findings: Findings) -> Table | None:
@@ -487,7 +486,7 @@ def anatomy(findings: Findings) -> Table | None:
     )  # fmt: skip
 
 
-def _anatomy_row(findings: Findings, row: PooledRow) -> list[Cell | str]:
+def _anatomy_row(findings: Findings, row: PooledRow) -> list[Entry | str]:
     found = findings.anatomy_of(row.cells)
     rates, failures = (found.mismatch, found.unflagged, found.unclassified), found.failures
     published = paper_figures.ANATOMY.get((row.environment, row.method)) if row.protocol == "paper" else None
@@ -572,7 +571,7 @@ def provenance(findings: Findings) -> Table | None:
     """What a person needs to repeat each evaluation, hashes in full."""
     labels = tables.method_labels(findings.cells)
     sets = findings.task_sets
-    rows: list[list[Cell | str]] = []
+    rows: list[list[Entry | str]] = []
     for e, name in ((cell.evaluation, cell.name) for cell in findings.cells):
         tasks = sets.get(e.tasks_sha256)
         seed = training_seed(e)
@@ -628,8 +627,8 @@ def elements(findings: Findings) -> Table | None:
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _hash(sha256: str | None) -> Cell:
-    return Cell(sha256[:12] if sha256 else NONE, title=sha256 or "")
+def _hash(sha256: str | None) -> Entry:
+    return Entry(sha256[:12] if sha256 else NONE, title=sha256 or "")
 
 
 def _largest(values: Sequence[float]) -> str:

@@ -22,7 +22,7 @@ from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_tex
 from saltwm.report.figures import Drawing, Point, success_by_variant
 from saltwm.report.findings import Findings
 from saltwm.report.paper_figures import FOUR
-from saltwm.report.table import Cell, Table
+from saltwm.report.table import Entry, Table
 
 SEEDS = (0, 1, 2)
 HOW = (
@@ -352,7 +352,7 @@ def study_reports(findings: Findings) -> list[_StudyReport]:
 
 def _report(evidence: Evidence) -> _StudyReport | None:
     study, points, missing = evidence.study, [], 0
-    lines: list[tuple[Cell | str, ...]] = []
+    lines: list[tuple[Entry | str, ...]] = []
     if not _is_begun(evidence):
         return None
     for environment in study.environments:
@@ -398,14 +398,14 @@ def _is_studys_own(study: Study, arm: Arm) -> bool:
     return arm.method not in ("salt", "lewm", "lewm-history3") or study.name == "horizon"
 
 
-def _line(evidence: Evidence, environment: str, horizon: int, arm: Arm, rate: Rate) -> tuple[Cell | str, ...]:
+def _line(evidence: Evidence, environment: str, horizon: int, arm: Arm, rate: Rate) -> tuple[Entry | str, ...]:
     reference = evidence.study.reference
     other = None if arm.method == reference else evidence.difference(environment, arm.method, reference, horizon)
     return (
         tables.environment_name(environment),
         *([str(horizon)] if len(evidence.study.horizons) > 1 else []),
         arm.label,
-        Cell(f"{rate.percent:.1f}", strong=True),
+        Entry(f"{rate.percent:.1f}", strong=True),
         tables.reached(rate),
         tables.interval(rate),
         "-" if other is None else difference_text(other),

@@ -16,7 +16,7 @@ WIDTH = 120
 
 
 @dataclass(frozen=True)
-class Cell:
+class Entry:
     """What stands in one place of a table."""
 
     text: str
@@ -39,7 +39,7 @@ class Table:
 
     title: str
     header: tuple[str, ...]
-    rows: tuple[tuple[Cell | str, ...], ...]
+    rows: tuple[tuple[Entry | str, ...], ...]
     note: str = ""
     words: tuple[str, ...] = ()
     """Columns of text, which stand on the left."""
@@ -61,7 +61,7 @@ class Table:
 def table(
     title: str,
     header: Sequence[str],
-    rows: Iterable[Sequence[Cell | str]],
+    rows: Iterable[Sequence[Entry | str]],
     note: str = "",
     words: Sequence[str] = (),
     commands: Iterable[str] = (),
@@ -71,9 +71,9 @@ def table(
     return Table(title, tuple(header), found, note, tuple(words), tuple(dict.fromkeys(commands))) if found else None
 
 
-def plain(cell: Cell | str) -> str:
-    """The text of a cell."""
-    return cell if isinstance(cell, str) else cell.text
+def plain(entry: Entry | str) -> str:
+    """Its text."""
+    return entry if isinstance(entry, str) else entry.text
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------------
@@ -134,8 +134,8 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{WHITE SQUARE}" for c in text)
 
 
-def _emphasised(cell: Cell | str) -> str:
-    return f"**{cell.text}**" if isinstance(cell, Cell) and cell.strong else plain(cell)
+def _emphasised(entry: Entry | str) -> str:
+    return f"**{entry.text}**" if isinstance(entry, Entry) and entry.strong else plain(entry)
 
 
 # --- terminal --------------------------------------------------------------------------------------------------------

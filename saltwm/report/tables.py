@@ -12,8 +12,7 @@ from saltwm.disk.records import Cell, Comparison, Evaluation, PlannedCell, Probe
 from saltwm.evaluation.contests import has_usual_planner, have_several_priors, method_key, method_of, training_seed
 from saltwm.evaluation.statistics import OverSeeds, over_seeds, over_tasks
 from saltwm.ground.strict_json import to_plain
-from saltwm.report.table import NONE, Table, plain_text, terminal
-from saltwm.report.table import Cell as TableCell
+from saltwm.report.table import NONE, Entry, Table, plain_text, terminal
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -276,9 +275,9 @@ def success_table(
 def _rows_table(rows: Sequence[SuccessRow], *, seeds: bool) -> Table:
     trained = len({row.training_seed for row in rows} - {None}) > 1
     more = [*(["seed"] if seeds else []), *(["training"] if trained else [])]
-    lines: tuple[tuple[TableCell | str, ...], ...] = tuple(
+    lines: tuple[tuple[Entry | str, ...], ...] = tuple(
         (
-            TableCell(row.label, mark=row.method),
+            Entry(row.label, mark=row.method),
             *([str(row.seed)] if seeds else []),
             *([NONE if row.training_seed is None else str(row.training_seed)] if trained else []),
             f"{row.successes}/{row.n}",
