@@ -32,6 +32,8 @@ RECIPE_FILE = "collection.json"
 SHARD_BYTES = 64 * 2**20
 """Raw bytes of frames in one shard file, at most: what a writer holds in memory."""
 MAX_SHARD_FRAMES = 4096
+PART_STEPS = 4000
+"""Steps in a part, about: small enough to lose little to an interruption, large enough for few files."""
 
 
 # --- where episodes come from ----------------------------------------------------------------------------------------

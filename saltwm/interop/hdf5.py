@@ -21,7 +21,7 @@ from saltwm.disk import durable, layout
 from saltwm.disk.claim import require_same
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.durable import read_config
-from saltwm.disk.layout import Episode, Imported, Recipe
+from saltwm.disk.layout import PART_STEPS, Episode, Imported, Recipe
 from saltwm.envs import env_class
 from saltwm.envs.base import StateColumn
 from saltwm.ground import budget
@@ -34,7 +34,6 @@ from saltwm.interop.archives import unpacked
 from saltwm.interop.recordings import nothing_half_written
 from saltwm.processes.stopping import stop_signal
 
-PART_STEPS = 4000
 BLOCK_ROWS = 100
 """Rows read or written at a time where the file does not say: the released files' chunk."""
 MAX_CHUNK_BYTES = 256 * 2**20

@@ -20,7 +20,7 @@ from saltwm.disk import durable, layout
 from saltwm.disk.claim import require_same, require_unused
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.durable import read_config
-from saltwm.disk.layout import Episode, Recipe, Recorded
+from saltwm.disk.layout import PART_STEPS, Episode, Recipe, Recorded
 from saltwm.envs.base import StateField, spell_fields
 from saltwm.ground import budget
 from saltwm.ground.checks import at_least
@@ -32,9 +32,8 @@ from saltwm.ground.strict_json import to_plain
 
 NUMBER_BYTES = 40
 """Memory that a number takes on its way from a table to an array, about."""
-PART_STEPS = 4000
 PART_BYTES = 256 * 2**20
-"""A part is held in memory before it is written: about this many steps and bytes of frames at most."""
+"""A part is held in memory before it is written: about this many bytes of frames at most."""
 
 
 @dataclass(frozen=True)

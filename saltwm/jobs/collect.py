@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from saltwm.interop.on_ray import RayWorkers
     from saltwm.processes.pool import Event, Report, Work, Workers
 
-PART_STEPS = 4000
-"""Steps in a part, about: small enough to lose little to an interruption, large enough for few files."""
 PART_SECONDS = 3600.0
 """A part that another machine has not made after this time is taken for lost."""
 Physics = Literal["clean", "benchmark"]
@@ -137,6 +135,8 @@ def _collected(recipe: "Recipe") -> "Collected":
 
 def _usual_part(episode_steps: int) -> int:
     """Episodes in a part by default."""
+    from saltwm.disk.layout import PART_STEPS
+
     return max(1, PART_STEPS // episode_steps)
 
 
