@@ -179,6 +179,13 @@ class Evaluation:
         return self.variant.departures if self.variant else ()
 
 
+def method_words(planner: str, history_frames: int, look_every: int | None) -> list[str]:
+    """What the name of a method says after its model: gauss-newton, history3, look1; nothing for blind CEM."""
+    words = [] if planner in ("", "cem") else [planner]
+    words += [] if history_frames == 1 else [f"history{history_frames}"]
+    return words + ([] if look_every is None else [f"look{look_every}"])
+
+
 @dataclass(frozen=True)
 class OneFrameStart:
     """The named control of a model that looks back: the same rollouts from the last frame of the start alone.

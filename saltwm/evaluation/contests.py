@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from saltwm.disk import durable
-from saltwm.disk.records import Cell, Comparison, Evaluation
+from saltwm.disk.records import Cell, Comparison, Evaluation, method_words
 from saltwm.evaluation.paired import NOTHING_SHOWN, have_one_sign, paired_difference
 from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import MismatchError
@@ -94,11 +94,8 @@ def method_of(evaluation: Evaluation) -> str:
     e = evaluation
     if e.variant is None:
         return e.method
-    kind = str(e.planner.get("kind", ""))
     words = [e.variant.model, *(departure.replace(" ", "-") for departure in e.variant.departures)]
-    words += [] if kind in ("", "cem") else [kind]
-    words += [] if e.history_frames == 1 else [f"history{e.history_frames}"]
-    words += [] if e.look_every is None else [f"look{e.look_every}"]
+    words += method_words(str(e.planner.get("kind", "")), e.history_frames, e.look_every)
     words += [] if has_usual_planner(e) else [durable.sha256_json(e.planner)[:6]]
     return "-".join(words)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 import tyro
 
 from saltwm.disk import durable
-from saltwm.disk.records import Evaluation, TaskSet
+from saltwm.disk.records import Evaluation, TaskSet, method_words
 from saltwm.disk.shipped import data_beside
 from saltwm.evaluation.protocols import DEFAULT_TASKS, PROTOCOLS, protocol_for
 from saltwm.ground.checks import at_least
@@ -279,7 +279,7 @@ def settle(job: Acting, results: Path, tasks: TaskSet | None = None, *, or_fewer
     from saltwm.evaluation.tasks import write_tasks
     from saltwm.planning.looks import require_horizon, require_looks
 
-    require_possible(job)
+    check_options(job)
     source = tasks or open_source(job)
     protocol = _protocol_of(job, source)
     who = _who(job, protocol, source)
@@ -324,7 +324,7 @@ _LEFT_TO_THE_TASKS: dict[str, Any] = {"protocol": None, "tasks": None, "seed": N
 """What chooses tasks, once they are chosen and frozen."""
 
 
-def require_possible(job: Acting) -> None:
+def check_options(job: Acting) -> None:
     """UsageError for options that no evaluation can have, before anything is opened."""
     at_least("tasks", job.tasks, 1)
     at_least("horizon", job.horizon, 1)
@@ -499,12 +499,8 @@ def can_plan(model: ModelConfig, planner: PlannerConfig) -> bool:
 
 def method_name(model: str, planner: PlannerConfig, history: int = 1, look_every: int | None = None) -> str:
     """What a model with a planner is called unless it is given a name: lewm-history3, salt-gauss-newton-look1."""
-    words = [model]
     kind = planner.function.rpartition(":")[2] if isinstance(planner, OwnPlannerConfig) else planner.kind
-    words += [] if isinstance(planner, CEMConfig) else [kind]
-    words += [] if history == 1 else [f"history{history}"]
-    words += [] if look_every is None else [f"look{look_every}"]
-    return "-".join(words)
+    return "-".join([model, *method_words(kind, history, look_every)])
 
 
 def _checked_name(method: str) -> str:

@@ -42,7 +42,6 @@ __all__ = [
     "ResultsFolder",
     "RunFolder",
     "Some",
-    "claim",
     "command_line",
     "flag",
     "spell",

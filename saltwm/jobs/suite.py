@@ -18,9 +18,9 @@ from saltwm.jobs.evaluate import (
     PlannerFlag,
     Settled,
     can_plan,
+    check_options,
     method_name,
     open_source,
-    require_possible,
     settle,
     shown_history,
 )
@@ -113,7 +113,7 @@ class Suite(Job):
                 "a suite without a method, a protocol or a seed evaluates nothing: give at least one of each"
             )
         for cell in cells:
-            require_possible(cell)
+            check_options(cell)
         return cells
 
     def _choices(self, source: "Dataset | TaskSet") -> list[dict[str, Any]]:
