@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from saltwm.data.batches import batches
+from saltwm.data.batches import Batches
 from saltwm.data.features import FrozenEncoder, Pictures, features_for
 from saltwm.data.windows import Batch, Windows
 from saltwm.disk import checkpoint, durable
@@ -151,7 +151,7 @@ def _train(
     # After the setup, which may change precision.
     session = Session(fabric, info, windows, out, learner.model, learner.regulariser, optimizer, trackers)
     share = (config.train.batch_size, fabric.global_rank, fabric.world_size)
-    loader = batches(windows, config.train.seed, session.done, total_steps, *share)
+    loader = Batches(windows, config.train.seed, session.done, total_steps, *share)
     with stop_signal() as stopped_by, progress(f"train {out.name}", total_steps, session.done) as advance:
         for step, batch in loader:
             stepped = take_step(fabric, wrapped, optimizer, batch, config, step, total_steps)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from report.fake_results import make_results
 
-from saltwm.data.batches import batches
+from saltwm.data.batches import Batches
 from saltwm.disk.records import read_cells
 from saltwm.evaluation.contests import compare
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
@@ -24,7 +24,7 @@ def step(tiny, dataset):
         fabric = make_fabric(Devices(accelerator="cpu"), "32-true")
         learner = Learner(build_model(config, dataset), config.objective)
         wrapped, optimizer = fabric.setup(learner, make_optimizer(learner, config))
-        _, batch = next(iter(batches(make_windows(config, dataset), 0, 0, 1, config.train.batch_size)))
+        _, batch = next(iter(Batches(make_windows(config, dataset), 0, 0, 1, config.train.batch_size)))
         return take_step(fabric, wrapped, optimizer, batch, config, number, 10), learner
 
     return take

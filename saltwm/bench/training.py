@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from saltwm.bench.timing import Figure, one_thread, take_turns
-from saltwm.data.batches import batches
+from saltwm.data.batches import Batches
 from saltwm.disk.dataset import Dataset
 from saltwm.ground.config import RunConfig
 from saltwm.ground.rng import torch_stream
@@ -56,7 +56,7 @@ class TrainingStep:
         self._learner = Learner(build_model(config, dataset), config.objective)
         self._wrapped, self._optimizer = self._fabric.setup(self._learner, make_optimizer(self._learner, config))
         self._fabric.clock_forward(self._wrapped)
-        self.loader = batches(make_windows(config, dataset), 0, 0, MANY_STEPS, config.train.batch_size)
+        self.loader = Batches(make_windows(config, dataset), 0, 0, MANY_STEPS, config.train.batch_size)
         self._reader = iter(self.loader)
         _, batch = next(self._reader)
         self._frames, self._actions = torch.from_numpy(batch.frames), torch.from_numpy(batch.actions)

@@ -8,24 +8,8 @@ from saltwm.data.windows import Batch, BatchLater, Windows
 from saltwm.ground.errors import UsageError
 
 
-def batches(
-    windows: Windows,
-    seed: int,
-    first_step: int,
-    last_step: int,
-    batch_size: int,
-    rank: int = 0,
-    world_size: int = 1,
-) -> "Batches":
-    """Training batches of the steps first_step <= step < last_step, read ahead; the share of one of many processes."""
-    if batch_size % world_size:
-        raise UsageError(f"a batch of {batch_size} windows cannot be shared evenly by {world_size} processes")
-    share = batch_size // world_size
-    return Batches(windows, seed, range(first_step, last_step), batch_size, slice(rank * share, (rank + 1) * share))
-
-
 class Batches:
-    """Iterate once for (step, Batch); `waited` sums the seconds that the caller had to wait.
+    """Iterate once for (step, Batch) of first_step <= step < last_step; `waited` sums the seconds of waiting for them.
 
     The global batch of a step does not depend on the number of processes: each takes a contiguous slice of it.
     """
@@ -33,13 +17,25 @@ class Batches:
     AHEAD = 2
     """Batches being read while the caller works on one."""
 
-    def __init__(self, windows: Windows, seed: int, steps: range, batch_size: int, share: slice) -> None:
+    def __init__(
+        self,
+        windows: Windows,
+        seed: int,
+        first_step: int,
+        last_step: int,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if batch_size % world_size:
+            raise UsageError(f"a batch of {batch_size} windows cannot be shared evenly by {world_size} processes")
+        share = batch_size // world_size
         self.waited = 0.0
         self._windows = windows
         self._seed = seed
-        self._steps = steps
+        self._steps = range(first_step, last_step)
         self._batch_size = batch_size
-        self._share = share
+        self._share = slice(rank * share, (rank + 1) * share)
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
         pending: deque[tuple[int, BatchLater]] = deque()

@@ -25,9 +25,9 @@ class Report(Job):
 
     def do(self) -> Path:
         """Build the page."""
-        from saltwm.report import build_report
+        from saltwm.report.page import write_page
 
-        return build_report(self.results, self.out)
+        return write_page(self.results, self.out)
 
 
 @dataclass(frozen=True)

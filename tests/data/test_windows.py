@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_datasets import make_recipe, write_dataset
 
-from saltwm.data.batches import batches
+from saltwm.data.batches import Batches
 from saltwm.data.split import held_out_episodes
 from saltwm.data.windows import Windows
 from saltwm.disk.dataset import Dataset
@@ -102,7 +102,7 @@ def test_validation_batches_are_the_same_every_time_and_wrap_around(shared_windo
 
 
 def test_batches_read_ahead_give_the_same_as_reading_one_by_one(shared_windows):
-    stream = batches(shared_windows, seed=3, first_step=2, last_step=9, batch_size=4)
+    stream = Batches(shared_windows, seed=3, first_step=2, last_step=9, batch_size=4)
     seen = dict(iter(stream))
     assert list(seen) == list(range(2, 9))
     for step, batch in seen.items():
@@ -113,17 +113,17 @@ def test_batches_read_ahead_give_the_same_as_reading_one_by_one(shared_windows):
 
 
 def test_ranks_share_the_global_batch_without_overlap(shared_windows):
-    whole = dict(iter(batches(shared_windows, 0, 0, 3, 6)))
-    shares = [dict(iter(batches(shared_windows, 0, 0, 3, 6, rank, 3))) for rank in range(3)]
+    whole = dict(iter(Batches(shared_windows, 0, 0, 3, 6)))
+    shares = [dict(iter(Batches(shared_windows, 0, 0, 3, 6, rank, 3))) for rank in range(3)]
     for step, batch in whole.items():
         assert np.array_equal(batch.actions, np.concatenate([share[step].actions for share in shares]))
         assert np.array_equal(batch.frames, np.concatenate([share[step].frames for share in shares]))
     with pytest.raises(UsageError, match="cannot be shared evenly"):
-        batches(shared_windows, 0, 0, 3, 5, 0, 2)
+        Batches(shared_windows, 0, 0, 3, 5, 0, 2)
 
 
 def test_reading_ahead_hides_the_reading_behind_the_work(shared_windows):
-    stream = batches(shared_windows, 0, 0, 12, 8)
+    stream = Batches(shared_windows, 0, 0, 12, 8)
     for _ in stream:
         time.sleep(0.02)
     assert stream.waited < 0.5 * 12 * 0.02

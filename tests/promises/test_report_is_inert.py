@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from fake_results import make_results
 
 from saltwm.ground.config import ProtocolConfig
-from saltwm.report import build_report
+from saltwm.report.page import write_page
 
 ADDRESSES = {
     "src",
@@ -144,7 +144,7 @@ def hostile_results(root: Path, name: str) -> Path:
 
 
 def check_inert(name: str, tmp_path: Path) -> None:
-    path = build_report(hostile_results(tmp_path / "results", name), tmp_path / "page")
+    path = write_page(hostile_results(tmp_path / "results", name), tmp_path / "page")
     page = path.read_text()
     inspector = inspect(page)
     assert not inspector.faults
@@ -194,6 +194,6 @@ def test_negative_control_the_inspector_catches_what_runs_reacts_or_fetches(page
 
 
 def test_negative_control_an_unescaped_template_would_be_caught(tmp_path):
-    page = build_report(hostile_results(tmp_path / "results", "two <b>rooms"), tmp_path / "page").read_text()
+    page = write_page(hostile_results(tmp_path / "results", "two <b>rooms"), tmp_path / "page").read_text()
     assert "two &lt;b&gt;rooms" in page
     assert inspect(page.replace("two &lt;b&gt;rooms", HOSTILE[0])).faults

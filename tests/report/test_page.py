@@ -16,7 +16,7 @@ from saltwm.evaluation.statistics import wilson
 from saltwm.evaluation.tasks import write_tasks
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.strict_json import to_plain
-from saltwm.report import build_report, tables
+from saltwm.report import tables
 from saltwm.report.findings import Picture, picture_caption, read_findings
 from saltwm.report.overview import _searched_better, bands, in_words, verdicts
 from saltwm.report.page import Media, _title, render, write_page
@@ -30,7 +30,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(results, tmp_path_factory):
-    return build_report(results, tmp_path_factory.mktemp("report") / "deep" / "er").read_text()
+    return write_page(results, tmp_path_factory.mktemp("report") / "deep" / "er").read_text()
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_the_same_records_give_the_same_page(page, results):
 def test_several_environments_stand_side_by_side(tmp_path):
     results = make_results(tmp_path / "r", protocols=(CLEAN_PROTOCOL,), methods=("salt", "random"), n=6, pictures=0)
     shutil.rmtree(results / "diagnostics")
-    text = words(build_report(results, tmp_path / "page").read_text())
+    text = words(write_page(results, tmp_path / "page").read_text())
     assert "All environments" in text
     assert text.index("Two-Room") < text.index("Reacher")
 
@@ -277,7 +277,7 @@ def test_a_user_s_own_method_is_a_row_like_any_other(tmp_path):
         n=6,
         pictures=0,
     )
-    assert "_mine against Random" in words(build_report(results, tmp_path / "page").read_text())
+    assert "_mine against Random" in words(write_page(results, tmp_path / "page").read_text())
 
 
 # --- what is missing is said ---------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_a_user_s_own_method_is_a_row_like_any_other(tmp_path):
 def test_an_empty_or_missing_folder_names_the_command_that_fills_it(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UsageError, match="no results to report"):
-            build_report(folder, tmp_path / "page")
+            write_page(folder, tmp_path / "page")
     assert not (tmp_path / "page").exists()
 
 
@@ -410,6 +410,6 @@ def anatomy_of(results):
 def test_a_report_of_a_users_own_world_has_no_list_of_the_papers_tables(page, tmp_path):
     assert 'id="elements"' in page
     own = make_results(tmp_path / "own", environments=("puck",), protocols=(CLEAN_PROTOCOL,), n=6)
-    text = build_report(own, tmp_path / "report").read_text()
+    text = write_page(own, tmp_path / "report").read_text()
     assert 'id="provenance"' in text
     assert "elements" not in text
