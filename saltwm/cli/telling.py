@@ -553,14 +553,11 @@ def _demonstrated(job: Demo, found: Shelf | Shown) -> Told | None:
         return _on_the_shelf(job, found)
     for item, played in found.shown:
         shown = _demonstration(item, played)
-        _print(Told(_in_words(shown), _evaluated_again(item), shown), job.json)
+        then = Evaluate(str(spoken(item.checkpoint)), spoken(item.data), protocol="clean", out=AGAIN)
+        _print(Told(_in_words(shown), spell(then), shown), job.json)
     for environment in found.not_drawn:
         say(f"{environment}: not shown, MuJoCo has no renderer here; saltwm doctor says what to do")
     return None
-
-
-def _evaluated_again(item: "Item") -> str:
-    return spell(Evaluate(str(spoken(item.checkpoint)), spoken(item.data), protocol="clean", out=AGAIN))
 
 
 def _on_the_shelf(job: Demo, found: Shelf) -> Told:

@@ -196,7 +196,8 @@ def on_shared_tasks(a: Sequence[Cell], b: Sequence[Cell]) -> tuple[list[Cell], l
 def _place(cells: Sequence[Cell]) -> tuple[object, ...]:
     """A method's place among others: yardsticks last, then by name and by run."""
     e = cells[0].evaluation
-    return _rank(family(e)), method_of(e), e.checkpoint or "", method_key(e)
+    rank = _YARDSTICKS.index(family(e)) if family(e) in _YARDSTICKS else -1
+    return rank, method_of(e), e.checkpoint or "", method_key(e)
 
 
 def _meeting(cell: Cell) -> tuple[str, int]:
@@ -226,7 +227,3 @@ def _names(cells: Sequence[Cell]) -> str:
 
 def _short(hashes: Sequence[str]) -> str:
     return ", ".join(sha256[:8] for sha256 in hashes) or "none"
-
-
-def _rank(method: str) -> int:
-    return _YARDSTICKS.index(method) if method in _YARDSTICKS else -1

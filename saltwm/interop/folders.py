@@ -9,7 +9,7 @@ may be empty.
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +54,8 @@ class Folder:
             if actions is None:
                 raise DamagedError(f"{table}: has no column that begins with action; it has {', '.join(header)}")
             _check_time(table, header, rows)
-            yield Recording(_frames(frames), actions, _columns(table, header, rows, "state"), str(table))
+            shown = read_video(frames) if frames.is_file() else _pictures(frames)
+            yield Recording(shown, actions, _columns(table, header, rows, "state"), str(table))
 
 
 def open_folder(path: Path, camera: str | None = None) -> Folder:
@@ -74,10 +75,6 @@ def open_folder(path: Path, camera: str | None = None) -> Folder:
         if not table.is_file():
             raise DamagedError(f"{take}: its actions are missing; expected them in {table.name}")
     return Folder(path, list(zip(takes, tables, strict=True)))
-
-
-def _frames(take: Path) -> Iterable[NDArray[np.uint8]]:
-    return read_video(take) if take.is_file() else _pictures(take)
 
 
 def _pictures(take: Path) -> Iterator[NDArray[np.uint8]]:

@@ -45,7 +45,7 @@ class LanceTable:
     @property
     def fields(self) -> tuple[StateField, ...]:
         """One field for the state column."""
-        width = _width(self.table.schema.field(self.state).type) if self.state else 1
+        width = int(getattr(self.table.schema.field(self.state).type, "list_size", 1)) if self.state else 1
         return (StateField(self.state or "step", 0, width),)
 
     def recordings(self) -> Iterator[Recording]:
@@ -66,7 +66,8 @@ class LanceTable:
             size += NUMBER_BYTES * rows.nbytes // SMALLEST_NUMBER
             budget.require(where, f"{name} of {first + len(rows) - start} rows", size)
             values += rows[name].to_pylist()
-        return _vectors(numbers(where, name, values))
+        found = numbers(where, name, values)
+        return found[:, None] if found.ndim == 1 else found
 
     def _frames(self, where: str, start: int, stop: int) -> Iterator[NDArray[np.uint8]]:
         """The pictures of an episode, a few read at a time: one may be repeated over many rows of a small file."""
@@ -128,11 +129,3 @@ def _require_fixed_size(place: Path, name: str, kind: Any) -> None:
     if hasattr(kind, "value_type") and not hasattr(kind, "list_size"):
         wanted = f"pyarrow.list_({kind.value_type}(), N)"
         raise UsageError(f"{place}: {name}: expected lists of one size, {wanted}, found {kind}; write the table so")
-
-
-def _width(kind: Any) -> int:
-    return int(getattr(kind, "list_size", 1))
-
-
-def _vectors(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return values[:, None] if values.ndim == 1 else values

@@ -104,7 +104,8 @@ def _add_episodes(
             recipe = writer.finish(recorded)
             begun = read_config(Recipe, path / layout.RECIPE_FILE)
             if begun not in (old.recipe, recipe):
-                way = f"is on its way to {begun.episodes} episodes with those of {_last_file(begun)!r}"
+                last = (getattr(begun.source, "added", None) or ("",))[-1]
+                way = f"is on its way to {begun.episodes} episodes with those of {last!r}"
                 raise MismatchError(f"{path}: {way}, found {recipe.episodes} with {recorded.file!r}; finish that first")
             durable.write_config(path / layout.RECIPE_FILE, recipe)
             for part in range(old.recipe.parts, recipe.parts):
@@ -114,10 +115,6 @@ def _add_episodes(
         finally:
             durable.remove_leftovers(path)
     return Dataset.open(path)
-
-
-def _last_file(recipe: Recipe) -> str:
-    return (getattr(recipe.source, "added", None) or ("",))[-1]
 
 
 def _take_all(

@@ -21,10 +21,6 @@ CARD_FILE = "README.md"
 TRAINED = {"rollout": "trained by recursive rollout", "one-step": "trained by one-step prediction"}
 
 
-def _how(objective: str) -> str:
-    return TRAINED.get(objective, f"trained with the objective `{objective}`")
-
-
 class Measured(NamedTuple):
     """The model with one search under one protocol and horizon, its evaluation seeds pooled."""
 
@@ -79,10 +75,11 @@ def card_text(
     """The card as Markdown."""
     model, environment = facts["model"], environment_name(facts["environment"])
     stored = "matrices in float16" if shipment.precision == "half" else "float32"
+    how = TRAINED.get(facts["objective"], f"trained with the objective `{facts['objective']}`")
     memory = " with memory" if info.run.model.affine.memory else ""
     paragraphs = [
         f"# {traits_of(model).title}{memory} on {environment}",
-        f"{traits_of(model).what}, {_how(facts['objective'])}: {facts['parameters'] / 1e6:.2f} M parameters (preset "
+        f"{traits_of(model).what}, {how}: {facts['parameters'] / 1e6:.2f} M parameters (preset "
         f"`{facts['preset']}`), pictures of {facts['image_size']} px, latents of {info.run.model.latent_dim} numbers"
         f"{', a state of two latents and the action between them' if memory else ''}. "
         f"Weights alone, {stored}, {facts['bytes'] / 1e6:.1f} MB.",
@@ -110,14 +107,16 @@ def _rates(rates: Sequence[Measured]) -> list[str]:
         note += " Measured with the float32 weights that these were rounded from."
     header = ["under", "method", "percent", "reached", "interval", "over seeds", "Random"]
     lines = (
-        [protocol_name(row), row.label, *rate_columns(row), over_evaluation_seeds(row), _counts(random)]
+        [
+            protocol_name(row),
+            row.label,
+            *rate_columns(row),
+            over_evaluation_seeds(row),
+            reached(random.rate) if random and random.rate else NONE,
+        ]
         for row, random, _ in rates
     )
     return markdown(table("", header, lines, note))
-
-
-def _counts(row: PooledRow | None) -> str:
-    return reached(row.rate) if row and row.rate else NONE
 
 
 def _data(info: CheckpointInfo, shipment: Shipment) -> str:

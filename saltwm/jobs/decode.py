@@ -22,7 +22,6 @@ from saltwm.disk.dataset import Dataset
 from saltwm.disk.durable import write_config
 from saltwm.disk.layout import frame_counts
 from saltwm.disk.records import Decoding
-from saltwm.envs.base import Frame
 from saltwm.ground.checks import at_least, check, one_of
 from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import stream
@@ -188,11 +187,8 @@ def draw_rollouts(
             top = HEADER_HEIGHT + e * height + r * (side + GAP)
             draw.multiline_text((4, top + 4), label, fill=INK, font=font)
             for left, frame in zip(lefts, row, strict=True):
-                image.paste(_enlarged(frame, side), (left, top))
+                enlarged = Image.fromarray(frame).resize((side, side), Image.Resampling.NEAREST)
+                image.paste(enlarged, (left, top))
     line = lefts[CONTEXT] - (APART + GAP) / 2
     draw.line([(line, 0), (line, image.height)], fill=QUIET, width=1)
     return image
-
-
-def _enlarged(frame: Frame, side: int) -> Image.Image:
-    return Image.fromarray(frame).resize((side, side), Image.Resampling.NEAREST)

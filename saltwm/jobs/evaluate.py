@@ -390,12 +390,11 @@ def _choose_tasks(job: Acting, protocol: ProtocolConfig, dataset: "Dataset", or_
 
 def _say_fewer(job: Acting, tasks: TaskSet) -> None:
     """One line where nobody said how many tasks there are to be, and the data have fewer than usual."""
-    from saltwm.ground.progress import console
+    from saltwm.ground.progress import note
 
     usual = DEFAULT_TASKS[job.protocol or DEFAULT_PROTOCOL]
     if job.data is not None and job.tasks is None and len(tasks.tasks) < usual:
-        line = f"{job.data}: {len(tasks.tasks)} tasks, not {usual}: there are no more held-out episodes with one"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        note(f"{job.data}: {len(tasks.tasks)} tasks, not {usual}: there are no more held-out episodes with one")
 
 
 def _pictures(job: Acting, source: "Dataset | TaskSet") -> Path | None:

@@ -241,10 +241,11 @@ def _facts(findings: Findings, names: Sequence[str], rows: Sequence[SuccessRow])
     facts.append(("Datasets", ", ".join(f"{tables.environment_name(name)} {sha256}" for name, sha256 in datasets)))
     if rows:
         protocols = dict.fromkeys(tables.protocol_name(row) for row in rows)
+        evaluated = [cell.evaluation for cell in findings.cells]
         facts += [
             ("Protocols", "; ".join(protocols)),
             ("Episodes", f"{sum(row.n for row in rows)} in {len(rows)} evaluations"),
-            ("Planners", "; ".join(dict.fromkeys(short_planner(c.evaluation.planner) for c in _planned(findings)))),
+            ("Planners", "; ".join(dict.fromkeys(short_planner(e.planner) for e in evaluated if e.method != "random"))),
         ]
     facts.append(("Tables and figures from", f"the records in {findings.results}"))
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("saltwm", "numpy", "matplotlib")]
@@ -254,10 +255,6 @@ def _facts(findings: Findings, names: Sequence[str], rows: Sequence[SuccessRow])
 
 def _world(world: Any) -> str:
     return f" ({world.image_size} px, {world.renderer} {world.render})" if world else ""
-
-
-def _planned(findings: Findings) -> list[Cell]:
-    return [cell for cell in findings.cells if cell.evaluation.method != "random"]
 
 
 def _notices(findings: Findings) -> list[str]:
