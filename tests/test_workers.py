@@ -1,6 +1,8 @@
 """Workers: items are done once, the dead and the hung are told, errors travel, nobody is left behind."""
 
+import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,9 +12,9 @@ import time
 import pytest
 from processes import is_gone
 
-from saltwm.ground.errors import MismatchError
+from saltwm.ground.errors import MismatchError, SaltError
 from saltwm.processes import pool as module
-from saltwm.processes.pool import Workers, signals_held, work_off
+from saltwm.processes.pool import Event, Workers, signals_held, work_off
 
 pytestmark = pytest.mark.usefixtures("spawned_workers")
 
@@ -70,18 +72,44 @@ def test_a_dead_worker_is_named_and_another_takes_over(tmp_path):
     assert events[-1][:2] == ("done", "b")
 
 
-def test_an_item_whose_worker_is_lost_is_handed_out_again_until_the_caller_gives_up(tmp_path):
+def test_an_item_whose_worker_is_lost_is_handed_out_again(tmp_path):
     with Workers(1, writer, tmp_path) as pool:
-        events = [event for event in work_off(pool, [("a", "die once"), ("b", "write")]) if event is not None]
-        assert [(e.kind, e.item[0], e.losses) for e in events if e.kind != "part"] == [
-            ("lost", "a", 1), ("done", "a", 0), ("done", "b", 0)
-        ]  # fmt: skip
-        losses = []
-        for event in work_off(pool, [("c", "die")]):
-            losses += [event.losses] if event else []
-            if losses == [1, 2, 3]:
-                break
-    assert losses == [1, 2, 3]
+        events = [event for event in work_off(pool, [("a", "die once"), ("b", "write")], str) if event is not None]
+    found = [(event.kind, event.item[0]) for event in events if event.kind != "part"]
+    assert found == [("lost", "a"), ("done", "a"), ("done", "b")]
+
+
+class LosingPool:
+    """A pool that loses the worker of every item."""
+
+    free = True
+
+    def __init__(self, lost):
+        self.lost, self.items = lost, []
+
+    @property
+    def busy(self):
+        return bool(self.items)
+
+    def assign(self, item):
+        self.items.append(item)
+
+    def events(self):
+        return [dataclasses.replace(self.lost, item=self.items.pop())]
+
+
+@pytest.mark.parametrize(
+    ("lost", "hint"),
+    [
+        (Event("lost", None, "died (signal SIGKILL)"), "is memory short?"),
+        (Event("lost", None, "hung and was stopped", hung=True), "is the machine too busy for as many `workers`?"),
+    ],
+)
+def test_an_item_that_keeps_losing_its_worker_is_given_up(capsys, lost, hint):
+    words = f"part 5: a worker {lost.why}, 3 times in a row ({hint}); what is complete is kept"
+    with pytest.raises(SaltError, match=re.escape(words)):
+        list(work_off(LosingPool(lost), [5], lambda item: f"part {item}"))
+    assert capsys.readouterr().err.count("tried again") == 2
 
 
 @pytest.mark.parametrize(("deed", "why"), [("freeze", "hung (no sign of life"), ("loop", "hung (nothing finished")])

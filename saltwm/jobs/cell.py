@@ -21,7 +21,7 @@ from saltwm.disk.records import Evaluation
 from saltwm.evaluation.rollout import Outcome, run_tasks
 from saltwm.evaluation.statistics import wilson
 from saltwm.ground.errors import DamagedError, SaltError
-from saltwm.ground.progress import note, progress
+from saltwm.ground.progress import progress
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.chunks import TASKS_PER_CHUNK, Chunks, chunk_of, chunk_writer, read_chunk, surroundings
 from saltwm.jobs.evaluate import FRAMESKIP, MODELLESS, Acting, Settled
@@ -29,7 +29,7 @@ from saltwm.jobs.imagined import imagination
 from saltwm.jobs.pictures import film
 from saltwm.jobs.variants import variant_of
 from saltwm.planning.policy import Policy
-from saltwm.processes.pool import RETRIES, Event, Pool, Workers, work_off
+from saltwm.processes.pool import Pool, Workers, work_off
 
 if TYPE_CHECKING:
     from saltwm.interop.on_ray import RayWorkers
@@ -92,13 +92,10 @@ def _run_chunks(job: Acting, count: int, directory: Path, pool: Pool) -> list[Ou
     sizes = {start: min(TASKS_PER_CHUNK, count - start) for start in files}
     done = count - sum(sizes[start] for _, start, _ in todo)
     with _timed(directory) as note_time, progress(f"evaluate {job.method}", count, done) as advance:
-        for event in filter(None, work_off(pool, todo)):
-            _, start, _ = event.item
+        for event in filter(None, work_off(pool, todo, lambda item: f"{directory.parent}: tasks {item[1]}...")):
             if event.kind == "done":
                 note_time()
-                advance(sizes[start])
-            elif event.kind == "lost":
-                _say_loss(start, event.losses, event)
+                advance(sizes[event.item[1]])
     return [outcome for file in files.values() for outcome in read_chunk(file)]
 
 
@@ -123,13 +120,6 @@ def _read_seconds(directory: Path) -> float:
     if not isinstance(seconds, float):
         raise DamagedError(f"{path}: expected a number of seconds, found {seconds!r:.40}; remove it and go on")
     return seconds
-
-
-def _say_loss(start: int, losses: int, lost: Event) -> None:
-    if losses > RETRIES:
-        hint = "go on with fewer --workers if the machine is busy" if lost.hung else "is memory short?"
-        raise SaltError(f"tasks {start}...: their worker {lost.why}, {losses} times in a row; {hint}")
-    note(f"a worker {lost.why}; its tasks are tried again")
 
 
 # --- results ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from saltwm.disk import durable
 from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import RenderQuality, Variant
-from saltwm.ground.errors import DamagedError, MismatchError, SaltError, Stopped
+from saltwm.ground.errors import DamagedError, MismatchError, Stopped
 from saltwm.ground.strict_json import differing_fields, from_plain, to_plain
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, ProcessCount, RayAddress, spell
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from saltwm.disk.layout import Collected, Episode, Recipe
     from saltwm.envs.base import Action, PlanningEnv
     from saltwm.interop.on_ray import RayWorkers
-    from saltwm.processes.pool import Event, Report, Work, Workers
+    from saltwm.processes.pool import Report, Work, Workers
 
 PART_SECONDS = 3600.0
 """A part that another machine has not made after this time is taken for lost."""
@@ -187,27 +187,14 @@ def _collect_missing(
         _leftovers_removed(path),
         _pool(path, recipe, workers, ray) as pool,
     ):
-        for event in work_off(pool, todo):
+        for event in work_off(pool, todo, lambda part: f"{path}: part {part}"):
             if event is not None and event.kind == "part":
                 advance()
             elif event is not None and event.kind == "done" and ray is not None:  # episodes are not reported there
                 advance(len(recipe.part_episodes(event.item)))
-            elif event is not None and event.kind == "lost":
-                _say_loss(path, event)
             if stopped_by():
                 message = f"{path}: stopped; what is complete is kept. Go on with: {command}"
                 raise Stopped(message, stopped_by())
-
-
-def _say_loss(path: Path, lost: "Event") -> None:
-    """Say that a part is tried again, or SaltError if it was tried often enough."""
-    from saltwm.ground.progress import note
-    from saltwm.processes.pool import RETRIES
-
-    if lost.losses > RETRIES:
-        why = f"a worker process {lost.why}, {lost.losses} times in a row"
-        raise SaltError(f"{path}: {why}; what is complete is kept", remedy="go on")
-    note(f"a worker {lost.why}; its part is tried again")
 
 
 def _pool(path: Path, recipe: "Recipe", workers: int, ray: str | None) -> "Workers | RayWorkers":

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 from saltwm.ground import errors
 from saltwm.ground.checks import at_least
 from saltwm.ground.errors import SaltError
+from saltwm.ground.progress import note
 
 Report = Callable[[], None]
 Work = Callable[[Any, Report], None]
@@ -48,8 +49,6 @@ class Event:
     why: str = ""
     hung: bool = False
     """Whether a lost worker was stopped by us because nothing came from it; else it died."""
-    losses: int = 0
-    """Workers lost over this item so far, where `work_off` hands it out."""
 
 
 class Pool(Protocol):
@@ -86,10 +85,10 @@ class Errand(Protocol):
         """Write what came back where a process of this machine would have written it."""
 
 
-def work_off(pool: Pool, items: Sequence[Any]) -> Iterator[Event | None]:
+def work_off(pool: Pool, items: Sequence[Any], name: Callable[[Any], str]) -> Iterator[Event | None]:
     """Hand out the items until all are done; yield what happens to them, and None after each look.
 
-    An item whose worker was lost is handed out again. The caller gives up, by raising, when `losses` is beyond RETRIES.
+    An item whose worker was lost is handed out again; SaltError with its name when that happened too often.
     """
     todo, losses = list(range(len(items)))[::-1], Counter[int]()
     while todo or pool.busy:
@@ -99,11 +98,18 @@ def work_off(pool: Pool, items: Sequence[Any]) -> Iterator[Event | None]:
             if event.kind == "lost":
                 number = items.index(event.item)
                 losses[number] += 1
+                if losses[number] > RETRIES:
+                    raise _given_up(name(event.item), event, losses[number])
+                note(f"a worker {event.why}; its work is tried again")
                 todo.append(number)
-                yield replace(event, losses=losses[number])
-            else:
-                yield event
+            yield event
         yield None
+
+
+def _given_up(name: str, lost: Event, times: int) -> SaltError:
+    hint = "is the machine too busy for as many `workers`?" if lost.hung else "is memory short?"
+    why = f"a worker {lost.why}, {times} times in a row ({hint})"
+    return SaltError(f"{name}: {why}; what is complete is kept", remedy="go on")
 
 
 @dataclass

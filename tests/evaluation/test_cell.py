@@ -27,7 +27,7 @@ from saltwm.ground.config import (
     RunConfig,
     TrainConfig,
 )
-from saltwm.ground.errors import DamagedError, MismatchError, SaltError, UsageError
+from saltwm.ground.errors import DamagedError, MismatchError, UsageError
 from saltwm.ground.identity import filed
 from saltwm.jobs import cell as cells
 from saltwm.jobs.chunks import chunk_writer, read_chunk, read_outcomes
@@ -36,7 +36,6 @@ from saltwm.jobs.evaluate import Evaluate, evaluate_policy, settle
 from saltwm.jobs.job import spell
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.policy import Decision
-from saltwm.processes.pool import Event
 
 FAST = CEMConfig(candidates=12, iterations=2, elites=4)
 ROOT = Path(__file__).parents[2]
@@ -208,26 +207,8 @@ def test_a_killed_worker_costs_a_retry_and_changes_nothing(undisturbed, run, ask
     asked(run, tmp_path, workers=2).do()
     killer.join()
     assert killed
-    assert "a worker died (signal SIGKILL); its tasks are tried again" in capsys.readouterr().err
+    assert "a worker died (signal SIGKILL); its work is tried again" in capsys.readouterr().err
     assert records(tmp_path) == records(undisturbed)
-
-
-@pytest.mark.parametrize(
-    ("lost", "hint"),
-    [
-        (Event("lost", None, "died (signal SIGKILL)"), "is memory short?"),
-        (
-            Event("lost", None, "hung (nothing finished for 9 s) and was stopped", hung=True),
-            "go on with fewer --workers",
-        ),
-    ],
-)
-def test_a_chunk_that_keeps_losing_its_worker_ends_the_evaluation(capsys, lost, hint):
-    for losses in range(1, cells.RETRIES + 1):
-        cells._say_loss(5, losses, lost)
-    assert capsys.readouterr().err.count("tried again") == cells.RETRIES
-    with pytest.raises(SaltError, match=re.escape(f"tasks 5...: their worker {lost.why}, 3 times in a row; {hint}")):
-        cells._say_loss(5, cells.RETRIES + 1, lost)
 
 
 def test_a_worker_tells_of_each_round_of_plans(run, asked, tmp_path):
