@@ -73,12 +73,10 @@ def state_dependence(transition: Transition, latents: Tensor, conditions: Tensor
     return torch.stack(rows)
 
 
-def lipschitz_along_errors(
-    transition: Transition, history: Tensor, errors: Tensor, conditions: Tensor, shares: tuple[float, ...] = (0.5, 1.0)
-) -> Tensor:
+def lipschitz_along_errors(transition: Transition, history: Tensor, errors: Tensor, conditions: Tensor) -> Tensor:
     """How fast the full Jacobian changes from true histories towards predicted ones: [N, W, D] twice, [N, W, C] -> [N].
 
-    The largest |J(x + s e) - J(x)| / |s e| over the `shares` s: what the proof of Proposition 1 needs of L, and a lower
+    The largest |J(x + s e) - J(x)| / |s e| over s = 0.5 and 1: what the proof of Proposition 1 needs of L, and a lower
     bound of it, because the segment is looked at in a few places only. Zero where there is no error.
     """
     n, window, dim = history.shape
@@ -87,7 +85,7 @@ def lipschitz_along_errors(
         return torch.zeros_like(size)
     at_truth = history_jacobians(transition, history, conditions)
     found = torch.zeros_like(size)
-    for share in shares:
+    for share in (0.5, 1.0):
         change = history_jacobians(transition, history + share * errors, conditions) - at_truth
         norm = spectral_norms(change.transpose(1, 2).reshape(n, dim, window * dim))
         found = torch.maximum(found, torch.where(size > 0, norm / (share * size).clamp_min(1e-300), 0.0))

@@ -20,6 +20,7 @@ from saltwm.ground.config import WorldSpec
 from saltwm.ground.errors import UsageError
 from saltwm.ground.strict_json import to_plain
 
+OFFSET_STEPS, MOST_EPISODES = 25, 2000
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 GRID = 16
 """Cells along each side of the grid on which coverage is counted."""
@@ -135,7 +136,7 @@ class _Sample:
     """[P, S], the states `offset_steps` after the starts"""
 
 
-def stats(dataset: Dataset, offset_steps: int = 25, max_episodes: int = 2000) -> DatasetStats:
+def stats(dataset: Dataset, offset_steps: int = OFFSET_STEPS, max_episodes: int = MOST_EPISODES) -> DatasetStats:
     """Statistics over evenly spaced episodes, at most `max_episodes` of them."""
     sample, chosen = _sample(dataset, offset_steps, max_episodes)
     distance, (low, high) = _judged(dataset, sample)
@@ -229,14 +230,14 @@ def _floats(values: NDArray[Any]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def plot_stats(dataset: Dataset, file: Path | str, offset_steps: int = 25, max_episodes: int = 2000) -> None:
+def plot_stats(dataset: Dataset, file: Path | str) -> None:
     """A picture of the same: distances of pairs, motion and map of each field, actions."""
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
     from saltwm.report.figures import BLUE, GREY, INK, ORANGE
 
-    sample, _ = _sample(dataset, offset_steps, max_episodes)
+    sample, _ = _sample(dataset, OFFSET_STEPS, MOST_EPISODES)
     (distance, _), fields = _judged(dataset, sample), _moving_fields(dataset)
     figure = Figure(figsize=(4 * (len(fields) + 1), 6.5), layout="constrained")
     axes = figure.subplots(2, len(fields) + 1, squeeze=False)
@@ -245,7 +246,7 @@ def plot_stats(dataset: Dataset, file: Path | str, offset_steps: int = 25, max_e
     else:
         axes[0, 0].hist(distance, bins=50, color=BLUE)
         axes[0, 0].axvline(1.0, color=INK, linewidth=1)
-        title = f"pairs {offset_steps} steps apart: {100 * (distance < 1.0).mean():.1f} % solved"
+        title = f"pairs {OFFSET_STEPS} steps apart: {100 * (distance < 1.0).mean():.1f} % solved"
         axes[0, 0].set(title=title, xlabel="distance in success radii")
     axes[1, 0].set_prop_cycle(color=(BLUE, ORANGE, GREY))
     axes[1, 0].hist(sample.actions, bins=50, histtype="step")
@@ -254,7 +255,7 @@ def plot_stats(dataset: Dataset, file: Path | str, offset_steps: int = 25, max_e
         place = slice(field.start, field.stop)
         motion = _change(field, sample.goals - sample.starts)
         axes[0, column].hist(motion, bins=50, color=ORANGE)
-        axes[0, column].set(title=f"{field.name}: motion in {offset_steps} steps", xlabel=field.unit)
+        axes[0, column].set(title=f"{field.name}: motion in {OFFSET_STEPS} steps", xlabel=field.unit)
         values = sample.states[:, place]
         if values.shape[1] > 1:
             axes[1, column].hist2d(values[:, 0], values[:, 1], bins=4 * GRID, norm=LogNorm(0.1), cmap="Blues")
