@@ -55,8 +55,9 @@ class Told:
     told: Any = None
     """For a person: a dict becomes aligned lines, anything else is for rich."""
     next_is: str | None = None
+    """Command to run next."""
     plain: Any = None
-    """For a machine; the dict itself if it is none."""
+    """For --json; None where that prints `told` itself."""
 
 
 def perform(job: Any) -> None:

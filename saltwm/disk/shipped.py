@@ -44,6 +44,6 @@ def spoken(path: Path) -> Path:
 
 
 def names(ending: str = "") -> list[str]:
-    """Names of what is shipped, those that end so."""
+    """Names of what is shipped that end with `ending`."""
     folder = shelf_folder()
     return sorted(entry.name for entry in folder.glob(f"*{ending}") if entry.is_dir()) if folder.is_dir() else []

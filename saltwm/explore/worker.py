@@ -58,7 +58,7 @@ def main() -> None:
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(inbox,), daemon=True).start()
     desk.expect_first()
-    asked = -QUIET_SECONDS  # nobody was quick enough to be disturbed: a simulator starts while the browser does
+    asked = -QUIET_SECONDS  # idle from the start: a simulator starts while the browser does
     while True:
         try:
             idle = time.monotonic() - asked > QUIET_SECONDS and desk.idle()

@@ -54,6 +54,6 @@ def one_of(what: str, name: str, known: Iterable[str], remedy: str | None = None
 
 
 def at_least(what: str, value: float | None, least: int = 1) -> None:
-    """UsageError for a number below the least that makes sense; None was not asked for."""
+    """UsageError for a number below the least that makes sense; None passes."""
     if value is not None and not value >= least:  # NaN is not
         raise UsageError(f"{what} must be at least {least}, found {value}")

@@ -205,7 +205,7 @@ class PriorConfig:
     horizon_blocks: int = 5
     """H, action blocks that it proposes."""
     farthest_blocks: int = 20
-    """The largest n, blocks left to the goal, that it learns; goals of `long` are so far."""
+    """The largest n, blocks left to the goal, that it learns; goals of `long` are that far."""
     width: int = 512
     """Features of a hidden layer."""
     depth: int = 3

@@ -47,7 +47,7 @@ def progress(title: str, total: int, done: int = 0) -> Iterator[Callable[..., No
 
 
 def _line_by_line(title: str, total: int, done: int) -> Callable[..., None]:
-    """`advance` for who reads a log: short jobs stay quiet, and a long one is not taken for one that hangs."""
+    """`advance` for a log: short jobs stay quiet, and a long one is not taken for one that hangs."""
     begun_with, began = done, time.monotonic()
     said = began
 

@@ -33,7 +33,7 @@ from saltwm.processes.pool import ONE_THREAD, Errand, Event, error_named
 DOES = {"chunk": "saltwm.jobs.chunks", "part": "saltwm.jobs.collect"}
 """Kind of an errand -> the module whose `prepare_sent` does it on a node; imported there, after the threads are set."""
 FAILED_STARTS = 5
-"""So many processes in a row that never came up are not bad luck."""
+"""Processes in a row that may fail to come up before the cluster is given up."""
 START_SECONDS = 300.0
 """The cluster counts as full if it starts no process within this time."""
 CONNECT_SECONDS = 5.0

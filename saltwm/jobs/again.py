@@ -14,7 +14,7 @@ from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.train import Train
 
 AGAIN = Path("work/again")
-"""Where printed commands repeat recorded jobs: where they were, a finished evaluation is not done again."""
+"""Where printed commands repeat recorded jobs; in its own folder a finished evaluation would not run again."""
 READERS: tuple[Callable[[Path], Any], ...] = (
     maker,
     Train.found_in,

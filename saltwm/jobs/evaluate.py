@@ -321,7 +321,7 @@ def cell_name(environment: str, method: str, protocol: str, seed: int, horizon: 
 
 
 _LEFT_TO_THE_TASKS: dict[str, Any] = {"protocol": None, "tasks": None, "seed": None, "last_start": False, "hold": None}
-"""What chooses tasks, once they are chosen and frozen."""
+"""The options that choose tasks, and what they are once the tasks are frozen."""
 
 
 def check_options(job: Acting) -> None:

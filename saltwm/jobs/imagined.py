@@ -90,7 +90,7 @@ class Imagination:
 
 
 def imagination(job: Acting, tasks: TaskSet, outcomes: Sequence[Outcome], env: PlanningEnv) -> Imagination | None:
-    """The imagination of the model that acted; None for a policy without one, or if the model is gone or another now.
+    """The imagination of the model that acted; None for a policy without a model, or if the model is gone or changed.
 
     None too for tasks that begin at pictures of another renderer: what the model saw there cannot be drawn.
     """

@@ -244,7 +244,7 @@ def _exit_code(process: Any) -> str:
 
 
 def error_named(name: str) -> type[SaltError]:
-    """The kind of SaltError that a worker named; a plain one for a name that is none."""
+    """The kind of SaltError that a worker named; a plain one for an unknown name."""
     kind = getattr(errors, name, SaltError)
     return kind if isinstance(kind, type) and issubclass(kind, SaltError) else SaltError
 
