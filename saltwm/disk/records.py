@@ -397,23 +397,6 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Contest:
-    """Two methods on the same tasks: which, and where."""
-
-    environment: str
-    protocol: str
-    horizon_blocks: int
-    method_a: str
-    method_b: str
-    cells_a: tuple[str, ...]
-    """Names of the evaluations behind method_a; more than one where evaluation seeds are pooled."""
-    cells_b: tuple[str, ...]
-    """Those behind method_b, on the same task sets in the same order; one without training may meet several."""
-    by_training_seed: tuple[float, ...]
-    """Points that a is ahead with each training seed; one number where there is but one."""
-
-
-@dataclass(frozen=True)
 class PairedDifference:
     """a against b on the same tasks: the 2x2 counts, a - b in points, its interval, the exact test and what it says."""
 
@@ -433,8 +416,20 @@ class PairedDifference:
 
 
 @dataclass(frozen=True)
-class Comparison(PairedDifference, Contest):  # the last base's fields come first
-    """A contest and its outcome."""
+class Comparison(PairedDifference):
+    """Two methods on the same tasks: which, where, and the difference between them."""
+
+    environment: str
+    protocol: str
+    horizon_blocks: int
+    method_a: str
+    method_b: str
+    cells_a: tuple[str, ...]
+    """Names of the evaluations behind method_a; more than one where evaluation seeds are pooled."""
+    cells_b: tuple[str, ...]
+    """Those behind method_b, on the same task sets in the same order; one without training may meet several."""
+    by_training_seed: tuple[float, ...]
+    """Points that a is ahead with each training seed; one number where there is but one."""
 
 
 @dataclass(frozen=True)
