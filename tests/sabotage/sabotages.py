@@ -17,13 +17,17 @@ class Sabotage(NamedTuple):
 LIES, LINKS = "tests/promises/test_disk_that_lies.py", "tests/promises/test_links_lead_nowhere.py"
 SIZES, TERMINAL = "tests/promises/test_sizes_are_not_believed.py", "tests/promises/test_terminal_is_safe.py"
 RECORDED = "tests/interop/test_hostile_recordings.py"
-DURABLE, PINS = "tests/test_durable.py", "tests/test_pins.py"
+DURABLE, PINS = "tests/disk/test_durable.py", "tests/test_pins.py"
 TASKS, ROLLOUT, CELL = (
     "tests/evaluation/test_tasks.py",
     "tests/evaluation/test_rollout.py",
     "tests/evaluation/test_cell.py",
 )
-WINDOWS, OBJECTIVE, STATISTICS = "tests/data/test_windows.py", "tests/test_objective.py", "tests/test_statistics.py"
+WINDOWS, OBJECTIVE, STATISTICS = (
+    "tests/data/test_windows.py",
+    "tests/test_objective.py",
+    "tests/evaluation/test_statistics.py",
+)
 
 SABOTAGES = [
     # --- the disk
@@ -85,7 +89,7 @@ SABOTAGES = [
              "            checkpoint.restore_optimizer(self._optimizer, self._names, state)\n", "",
              "tests/test_train.py -k resume"),
     Sabotage("S24", "the best checkpoint is the worst", "disk/checkpoint.py",
-             "best = min(paths, key=_score)", "best = max(paths, key=_score)", "tests/test_checkpoint.py -k kept"),
+             "best = min(paths, key=_score)", "best = max(paths, key=_score)", "tests/disk/test_checkpoint.py -k kept"),
     Sabotage("S25", "gradient clip dropped", "train.py",
              "max_norm=config.train.gradient_clip", "max_norm=1e9", PINS),
     Sabotage("S26", "weight decay dropped", "train.py",
