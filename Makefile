@@ -27,7 +27,7 @@ test: $(VENV)/.dev lint ## lint, types, import directions and every quick test (
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not full" --durations=10
 
 test-all: $(VENV)/.dev lint ## the same with the full counts of docs/promises.md
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 3600
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --timeout 3600 --durations=10
 
 sabotage: $(VENV)/.dev ## apply each one-line sabotage to a copy; a test must turn red (not part of make test)
 	$(BIN)/python tests/sabotage/run.py
