@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 AT_THE_ROOT = ("LAB.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+COLUMNS = 80
 LINK = re.compile(r"(\]\()([^)#]+)([^)]*\))")
 
 
@@ -52,10 +54,11 @@ def from_the_root(text: str) -> tuple[str, set[str]]:
 
 
 def help_of(*words: str) -> str:
-    """What `saltwm WORDS --help` prints."""
-    environment = {**os.environ, "COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
+    """What `saltwm WORDS --help` prints, in lines that a page beside its menus has room for."""
+    environment = {**os.environ, "COLUMNS": str(COLUMNS), "TERM": "dumb", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "saltwm", *words, "--help"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment).stdout
+    return "".join(f"{textwrap.fill(line, COLUMNS)}\n" for line in printed.splitlines())
 
 
 def verbs() -> str:
@@ -63,8 +66,8 @@ def verbs() -> str:
     sections = ["# Verbs\n\nThe help of each verb, as `saltwm VERB --help` prints it.\n"]
     for verb in listed(help_of()):
         text = help_of(verb)
-        sections.append(f"## saltwm {verb}\n\n```text\n{text}```\n")
-        sections += [f"### saltwm {verb} {one}\n\n```text\n{help_of(verb, one)}```\n" for one in listed(text)]
+        sections.append(f"## saltwm {verb}\n\n``` {{.text .help}}\n{text}```\n")
+        sections += [f"### saltwm {verb} {one}\n\n``` {{.text .help}}\n{help_of(verb, one)}```\n" for one in listed(text)]
     return "\n".join(sections)
 
 

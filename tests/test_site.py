@@ -1,5 +1,6 @@
 """The documentation site: every document is on it once, and reading it needs no network."""
 
+import html
 import os
 import re
 import subprocess
@@ -31,3 +32,6 @@ def test_the_site_is_built_strictly_and_fetches_nothing(tmp_path):
     fetched = r"<(?:script|img)[^>]+src=.https?:|<link[^>]+rel=.?stylesheet[^>]+https?:"
     assert [page.name for page in pages if re.search(fetched, page.read_text())] == []
     assert "Agent(" in re.sub(r"<[^>]+>", "", (tmp_path / "api.html").read_text())  # how one is made, too
+    helps = re.findall(r'<div class="[^"]*help[^"]*">(.*?)</pre>', (tmp_path / "verbs.html").read_text(), re.S)
+    lines = [html.unescape(re.sub(r"<[^>]+>", "", line)) for text in helps for line in text.splitlines()]
+    assert max(map(len, lines)) <= 80  # wider ones are cut beside the menus

@@ -24,6 +24,7 @@ def template(name: str) -> Any:
         p_value=tables.p_value,
         duration=tables.duration,
         prose=_prose,
+        whole_words=_whole_words,
     )
     return environment.get_template(name)
 
@@ -36,6 +37,14 @@ def _prose(text: str) -> Any:
     if len(parts) % 2 == 0:  # a backtick without its partner is a backtick
         return escape(text)
     return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else p for i, p in enumerate(parts))
+
+
+def _whole_words(text: str) -> Any:
+    """Escaped text in which a name such as Two-Room is not broken at its hyphen where a line has room for it."""
+    from markupsafe import Markup, escape
+
+    whole = Markup('<span class="whole">{}</span>')
+    return Markup(" ").join(whole.format(word) if "-" in word else escape(word) for word in text.split(" "))
 
 
 def _data_uri(picture: Picture) -> str:

@@ -20,6 +20,7 @@ from saltwm.report import tables
 from saltwm.report.findings import Picture, picture_caption, read_findings
 from saltwm.report.overview import _searched_better, bands, in_words, verdicts
 from saltwm.report.page import Media, _title, render, write_page
+from saltwm.report.templates import _whole_words
 
 
 @pytest.fixture(scope="module")
@@ -413,3 +414,9 @@ def test_a_report_of_a_users_own_world_has_no_list_of_the_papers_tables(page, tm
     text = write_page(own, tmp_path / "report").read_text()
     assert 'id="provenance"' in text
     assert "elements" not in text
+
+
+def test_a_heading_keeps_a_name_with_a_hyphen_in_one_line_and_escapes_it(page):
+    assert re.search('<h1>.* on <span class="whole">Two-Room</span></h1>', page)
+    assert ".whole { display: inline-block; }" in page
+    assert _whole_words("<b> a-<b>") == '&lt;b&gt; <span class="whole">a-&lt;b&gt;</span>'
