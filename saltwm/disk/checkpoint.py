@@ -394,7 +394,7 @@ def load(path: Path | str, *, world: WorldSpec | None = None) -> "WorldModel":
     _require_sane(weights, file)
     model = WorldModel(info.run.model, info.world)
     model.load_state_dict(weights)  # widens float16 to the model's float32
-    model.checkpoint_sha256 = identity(checkpoint)
+    model.checkpoint_sha256, model.encoder_sum_when_read = identity(checkpoint), model.encoder_sum()
     return model.eval()
 
 

@@ -12,7 +12,8 @@ from saltwm.model.traits import traits_of
 class WorldModel(nn.Module):
     """Encoder phi, action encoder psi and transition F (Sec. 3.1)."""
 
-    checkpoint_sha256: str | None = None  # of the checkpoint that it was read from, unchanged
+    checkpoint_sha256: str | None = None  # of the checkpoint that it was read from
+    encoder_sum_when_read: float | None = None  # a model may have been trained since
 
     def __init__(self, config: ModelConfig, world: WorldSpec) -> None:
         super().__init__()
@@ -36,6 +37,10 @@ class WorldModel(nn.Module):
         sizes = check("frames", frames, "B T H W 3", H=size, W=size, dtype="uint8")
         latents = self.encoder(frames.flatten(0, 1))
         return self._full_precision(latents).unflatten(0, (sizes["B"], sizes["T"]))
+
+    def encoder_sum(self) -> float:
+        """A number that changes with each step of the encoder's training, and with no device."""
+        return sum(float(tensor.double().cpu().sum()) for tensor in self.encoder.state_dict().values())
 
     def latents_of(self, seen: Tensor) -> Tensor:
         """Latents [B, T, D] of raw frames, or of what a frozen encoder made of them before [B, T, D]."""

@@ -127,5 +127,10 @@ def fitting_prior(
             f"agent: the prior is that of checkpoint {str(known[1])[:12]}, the model is {str(known[0])[:12]}; "
             "load both from one run"
         )
+    if None not in known and model.encoder_sum_when_read not in (None, model.encoder_sum()):
+        raise MismatchError(
+            f"agent: the model's encoder was changed since it was read from checkpoint {str(known[0])[:12]}, and the "
+            "prior knows the latents of before; train with saltwm train --from, and learn a prior of the new run"
+        )
     require_horizon(prior.config.horizon_blocks, horizon_blocks)
     return prior.to(model.action_encoder.action_mean.device).eval()

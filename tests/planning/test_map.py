@@ -282,6 +282,26 @@ def test_shipped_models_take_their_own_priors_and_no_others():
         Agent(model, prior=saltwm.load_prior("two-room-lewm"))
 
 
+def test_a_prior_is_refused_once_the_encoder_that_it_knows_has_learnt_more():
+    """The model still names the checkpoint that it was read from, and its latents mean something else now."""
+    model, prior = saltwm.load("two-room-salt"), saltwm.load_prior("two-room-salt")
+    frames = torch.randint(256, (1, 4, 64, 64, 3), dtype=torch.uint8)
+    for part in ("transition", "encoder"):
+        steps = torch.optim.SGD(getattr(model, part).parameters(), lr=1e-6)
+        latents = model.encode(frames)
+        predicted = model.transition.predict(latents, model.condition(torch.zeros(1, 4, 10)))
+        (predicted - latents).square().mean().backward()
+        assert Agent(model, prior=prior).prior is prior  # a transition may learn: the prior knows latents alone
+        steps.step()
+    with pytest.raises(MismatchError, match="encoder was changed since it was read from checkpoint"):
+        Agent(model, prior=prior)
+    assert Agent(model).prior is None
+    tracked = saltwm.load("two-room-salt").train()
+    tracked.encode(frames)  # running statistics decide latents as weights do
+    with pytest.raises(MismatchError, match="encoder was changed"):
+        Agent(tracked, prior=prior)
+
+
 def test_an_agent_refuses_a_horizon_that_the_prior_does_not_propose():
     with pytest.raises(UsageError, match="proposes 5 blocks, and a plan of 10"):
         Agent(shaken(SMALL), MapConfig(), prior=small_prior(), horizon_blocks=10)
