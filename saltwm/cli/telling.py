@@ -573,7 +573,9 @@ def _on_the_shelf(job: Demo, found: Shelf) -> Told:
         parameters, size = f"{fact['parameters'] / 1e6:.2f} M", f"{fact['bytes'] / 1e6:.1f}"
         pixels = f"{fact['image_size']} px"
         table.add_row(item.environment, item.model, parameters, size, pixels, str(spoken(item.checkpoint)))
-    return Told(table, spell(dataclasses.replace(job, environment=found.items[0].environment)), found.facts)
+    first = next((item for item in found.items if item.model == job.model), found.items[0])
+    shown = dataclasses.replace(job, environment=first.environment, model=first.model)
+    return Told(table, spell(shown), found.facts)
 
 
 def _demonstration(item: "Item", played: Played) -> dict[str, Any]:

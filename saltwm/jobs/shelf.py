@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from saltwm.disk.checkpoint import read_info
 from saltwm.disk.shipped import shelf_folder, spoken
 from saltwm.envs import ENVIRONMENTS, introduce
 from saltwm.ground.checks import one_of
@@ -89,9 +90,17 @@ def _missing_steps(item: Item, directory: Path) -> list[str]:
         run = home / "runs" / f"{item.environment}-{item.model}"  # where reproduce leaves it
         steps += [Reproduce(item.environment, home), Ship(run, item.checkpoint)]
     if not item.data.is_dir():
-        pictures = recipe("cpu", item.environment).collect  # as those that the model was trained on
-        steps.append(held_out_data(item.environment, pictures.image_size, pictures.render, item.data))
+        steps.append(held_out_data(item.environment, *_pictures(item), item.data))
     return [spell(job) for job in [*steps, *then]]
+
+
+def _pictures(item: Item) -> tuple[int, RenderQuality]:
+    """Size and quality of the pictures that the model was, or by its recipe will be, trained on."""
+    if (item.checkpoint / SHIPMENT_FILE).exists():
+        world = read_info(item.checkpoint).world
+        return world.image_size, world.render
+    usual = recipe("cpu", item.environment).collect
+    return usual.image_size, usual.render
 
 
 def held_out_data(environment: str, image_size: int, render: RenderQuality, out: Path) -> Collect:

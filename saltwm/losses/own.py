@@ -12,6 +12,7 @@ batch need at least. A module is imported because a person named it; no file run
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from saltwm.ground.checks import one_of
 from saltwm.ground.errors import UsageError
 from saltwm.ground.own_code import imported
 from saltwm.losses.table import Seen, Sizes
@@ -32,11 +33,15 @@ def built(place: str, sizes: Sizes) -> Callable[[Seen], "dict[str, Tensor]"]:
     return made
 
 
-def terms(place: str, function: Callable[[Seen], "dict[str, Tensor]"], seen: Seen) -> "dict[str, Tensor]":
-    """What it adds; UsageError unless it returns scalars by name."""
+def terms(
+    place: str, function: Callable[[Seen], "dict[str, Tensor]"], weights: dict[str, float], seen: Seen
+) -> "dict[str, Tensor]":
+    """What it adds; UsageError unless it returns scalars by name, and one for each of the weights."""
     from torch import Tensor
 
     found = function(seen)
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) and t.ndim == 0 for t in found.values()):
         raise UsageError(f"objective {place}: expected a dict of scalar tensors by name, found {found!r:.80}")
+    for name in weights:
+        one_of(f"term of objective {place!r}", name, found)
     return found

@@ -48,7 +48,8 @@ class Regulariser(nn.Module):
         if own.is_own(objective.regulariser):
             place = str(objective.regulariser)
             function = self._kept("own", own.built(place, sizes))
-            return partial(own.terms, place, function), objective.weights or {}
+            weights = objective.weights or {}
+            return partial(own.terms, place, function, weights), weights
         weights = weights_of(objective, sizes.environment)
         built = {
             term: self._kept(term.name, term.build(sizes)) for term in row_of(objective).terms if _counts(term, weights)

@@ -7,12 +7,14 @@ A module is imported because a person named it. A file that names one is refused
 """
 
 import inspect
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from saltwm.ground import own_code
 from saltwm.ground.config import OwnPlannerConfig, PlannerConfig
-from saltwm.ground.errors import UsageError
+from saltwm.ground.errors import SaltError, UsageError
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Plan
 from saltwm.planning.costs import Situation, terminal_cost
@@ -49,14 +51,29 @@ def source(place: str) -> str:
 
 
 def run(function: Callable[..., Plan], model: WorldModel, situation: Situation, **options: Any) -> Plan:
-    """What the function plans. It gets the options that it has arguments for."""
-    if _arguments(function, getattr(function, "__name__", "planner")) == 2:
-        return function(model, situation, **_accepted(function, options))
-    more = {
-        "action_dim": model.action_encoder.block_dim,
-        "initial": situation.warm_gaussian(options["horizon"]),
-    }
-    return function(terminal_cost(model, situation), **_accepted(function, options | more))
+    """What the function plans. It gets the options that it has arguments for; UsageError names the line that fails."""
+    name = getattr(function, "__name__", "planner")
+    inputs: tuple[Any, ...] = (model, situation)
+    if _arguments(function, name) == 1:
+        inputs = (terminal_cost(model, situation),)
+        options["action_dim"] = model.action_encoder.block_dim
+        options["initial"] = situation.warm_gaussian(options["horizon"])
+    try:
+        found = function(*inputs, **_accepted(function, options))
+    except SaltError:
+        raise
+    except Exception as error:
+        raise UsageError(f"planner {name}{_line_of(error)}: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Plan):
+        raise UsageError(f"planner {name}: expected a saltwm.Plan, found {found!r:.80}")
+    return found
+
+
+def _line_of(error: Exception) -> str:
+    """The last line of the user's own file that an error came through."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # without the call in `run`
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 def _arguments(function: Callable[..., Any], name: str) -> int:

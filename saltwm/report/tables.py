@@ -131,7 +131,7 @@ def label_of(evaluation: Evaluation) -> str:
     e = evaluation
     if e.variant is None:
         return method_name(e.method)
-    kind = str(e.planner.get("kind", ""))
+    kind = str(e.planner.get("function", e.planner.get("kind", ""))).rpartition(":")[2]  # a user's own has a function
     planner = "" if kind in ("", "cem") else f" with {PLANNER_NAMES.get(kind, kind)}"
     parts = [METHOD_NAMES.get(e.variant.model, e.variant.model) + planner, *e.variant.departures]
     parts += [] if e.history_frames == 1 else [f"{e.history_frames} frames"]

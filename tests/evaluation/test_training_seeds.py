@@ -85,6 +85,8 @@ def test_another_recipe_or_an_ablation_is_another_method():
     assert [method_of(c.evaluation) for c in cells] == ["salt", "salt-R-0"]
     assert [label_of(c.evaluation) for c in cells] == ["SALT", "SALT, R 0"]
     assert [row.label for row in pooled_rows(cells)] == ["SALT", "SALT, R 0"]
+    mine = cell(SALT, "xx", planner={"kind": "own", "function": "mine:shooting"})
+    assert label_of(mine.evaluation) == "SALT with shooting (salt)"
 
 
 def test_two_action_priors_of_one_model_are_two_methods_also_on_different_tasks():

@@ -60,6 +60,28 @@ def test_a_function_gets_the_options_that_it_has_arguments_for():
     assert set(seen) == {"horizon", "generators", "bounds"}
 
 
+def test_a_planner_that_fails_is_one_line_with_its_name_and_place():
+    """In a worker of an evaluation anything else would be three tracebacks and a word about memory."""
+
+    def divides(cost, *, horizon, generators):
+        return horizon / 0
+
+    def forgets(cost, *, generators):
+        return None
+
+    def confused(cost, horizon):
+        raise AssertionError("is never called: the horizon comes by name")
+
+    here = r"\(test_own_planner.py, line [0-9]+\)"
+    for function, message in (
+        (divides, rf"planner divides {here}: ZeroDivisionError: division by zero"),
+        (forgets, "planner forgets: expected a saltwm.Plan, found None"),
+        (confused, "planner confused: TypeError: .* multiple values for argument 'horizon'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Agent(shaken(SMALL), function, horizon_blocks=2).decide(view(), [(0,), (1,)])
+
+
 def test_a_search_begins_with_the_rest_of_the_last_plan_if_it_can():
     seen = {}
 
