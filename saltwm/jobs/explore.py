@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Explore(Job):
     """See what a world model thinks, live in a browser: act, imagine, browse episodes, map latents, look at data."""
 
-    given: Positional[Some[str]] = ()
+    folders: Positional[Some[str]] = ()
     """Checkpoints, results or datasets, or folders of them, or the name of an environment; the shipped ones if none."""
     host: str = "127.0.0.1"
     """Address to listen at; any but this machine's own needs --i-know."""
@@ -48,7 +48,7 @@ class Explore(Job):
         from saltwm.explore.server import Explorer
 
         say = partial(print, flush=True)  # who reads the address through a pipe needs it now
-        places = find_places(folders_of(self.given))
+        places = find_places(folders_of(self.folders))
         with bound(self) as listening:
             explorer = Explorer(places, port=listening.getsockname()[1], host=self.host)
             say(f"exploring {len(places)} folders at {explorer.address}")

@@ -386,7 +386,9 @@ def ready(missing: list[Step], running: list[str]) -> list[Step]:
 def _require_done(study: Study, command: str, code: int) -> None:
     """An error unless a command ended well and left what the study looks for."""
     if code in (130, 143, -signal.SIGINT, -signal.SIGTERM):
-        raise Stopped("stopped; nothing that was finished is lost, the same command goes on", abs(code) % 128)
+        # The command that was stopped has named itself; it is the study that goes on with all of them.
+        message = f"study {study.name}: stopped; nothing that was finished is lost. Go on with: {spell(study)}"
+        raise Stopped(message, abs(code) % 128)
     if code:
         raise StudyFailedError(f"study {study.name}: exit code {code} of: {command}", code)
     if any(step.command == command and not step.done for step in steps(study)):

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.metadata
 import platform
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,11 +227,15 @@ def _of(built: Iterable[Table | None], name: str) -> tuple[Table, ...]:
 
 
 def _title(names: Sequence[str], rows: Sequence[SuccessRow]) -> str:
-    methods = sorted({row.method for row in rows}, key=tables.method_order)
     # Who, not how: the searches, views and variants of one model are rows of its tables.
-    who = dict.fromkeys(tables.METHOD_NAMES.get(method.split("-")[0], method) for method in methods)
+    who = dict.fromkeys(_model_of(row) for row in sorted(rows, key=lambda row: tables.method_order(row.method)))
     where = _listed([tables.environment_name(name) for name in names])
     return f"{_listed(list(who))} on {where}" if who else where
+
+
+def _model_of(row: SuccessRow) -> str:
+    """A model's name without its search and variant; one of a user's own is called what its label begins with."""
+    return tables.METHOD_NAMES.get(row.method.split("-")[0]) or re.split(r", | with | \(", row.label)[0]
 
 
 def _facts(findings: Findings, names: Sequence[str], rows: Sequence[SuccessRow]) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """A study trains what the paper varies, adopts what is there, and is read by the names that it gave."""
 
 import dataclasses
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -16,7 +17,7 @@ from saltwm.disk.durable import read_config
 from saltwm.disk.lineage import Start
 from saltwm.disk.records import Evaluation
 from saltwm.evaluation import sweep
-from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.errors import MismatchError, Stopped, UsageError
 from saltwm.jobs import lanes, presets, recipes, study
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.job import spell
@@ -287,6 +288,14 @@ def test_a_command_that_fails_ends_the_study_with_its_exit_code(small, monkeypat
     with pytest.raises(study.StudyFailedError, match="exit code 7 of: saltwm collect two-room") as error:
         perform(job)
     assert error.value.exit_code == 7
+
+
+def test_a_command_that_is_stopped_stops_the_study_which_names_its_own_command(small, monkeypatch):
+    job, _ = small
+    monkeypatch.setattr(lanes.subprocess, "Popen", lambda words: ended(130))
+    with pytest.raises(Stopped, match=f"Go on with: {re.escape(spell(job))}$") as error:
+        perform(job)
+    assert error.value.exit_code == 130
 
 
 def test_an_unknown_study_or_environment_is_a_usage_error():

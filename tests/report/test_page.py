@@ -134,6 +134,8 @@ def test_the_title_names_models_and_not_their_searches(results):
     (row, *_) = tables.success_rows(read_findings(results).cells)
     rows = [dataclasses.replace(row, method=method) for method in TITLED]
     assert _title(["two-room"], rows) == "SALT, LeWM and Random on Two-Room"
+    mine = dataclasses.replace(row, method="residual-d-32-own-730239", label="residual with shooting, d 32 (mine)")
+    assert _title(["two-room"], [*rows, mine]) == "SALT, LeWM, residual and Random on Two-Room"
 
 
 TITLED = ("salt", "salt-map-look1", "salt-memory-yes-gauss-newton-history2", "lewm", "lewm-history3", "random")
