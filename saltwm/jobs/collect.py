@@ -11,7 +11,7 @@ from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import RenderQuality, Variant
 from saltwm.ground.errors import DamagedError, MismatchError, Stopped
 from saltwm.ground.strict_json import differing_fields, from_plain, to_plain
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, ProcessCount, RayAddress, spell
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, ProcessCount, RayAddress
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
@@ -69,7 +69,7 @@ class Collect(Job):
         with durable.only_writer(self.out, "collect"):
             recipe = parts.start(self.out, recipe)
             if not parts.is_finished(self.out, recipe):
-                _collect_missing(self.out, recipe, self.workers, spell(self), self.ray)
+                _collect_missing(self.out, recipe, self.workers, self.ray)
                 parts.finish(self.out, recipe)
         return Dataset.open(self.out)
 
@@ -170,9 +170,7 @@ def collect_episode(env: "PlanningEnv", recipe: "Recipe", index: int) -> "Episod
     return Episode(frames, np.stack(actions), every_state)
 
 
-def _collect_missing(
-    path: Path, recipe: "Recipe", workers: int, command: str = "the same command", ray: str | None = None
-) -> None:
+def _collect_missing(path: Path, recipe: "Recipe", workers: int, ray: str | None = None) -> None:
     """Hand the missing parts to worker processes, one at a time each, until all are written."""
     from saltwm.disk import dataset_writer as parts
     from saltwm.ground.progress import progress
@@ -193,8 +191,8 @@ def _collect_missing(
             elif event is not None and event.kind == "done" and ray is not None:  # episodes are not reported there
                 advance(len(recipe.part_episodes(event.item)))
             if stopped_by():
-                message = f"{path}: stopped; what is complete is kept. Go on with: {command}"
-                raise Stopped(message, stopped_by())
+                # `saltwm reproduce` collects too: the command that goes on is the one that was given
+                raise Stopped(f"{path}: stopped; what is complete is kept, the same command goes on", stopped_by())
 
 
 def _pool(path: Path, recipe: "Recipe", workers: int, ray: str | None) -> "Workers | RayWorkers":
