@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,37 +13,10 @@ from own_planners import SHOOTING
 
 import saltwm
 
-TRANSITION = """
-import torch
-from torch import nn
-
-from saltwm.model.transition import Transition
-
-
-class Plain(Transition):
-    def __init__(self, dim, condition_dim):
-        super().__init__(dim, condition_dim)
-        self.change = nn.Linear(dim + condition_dim, dim)
-
-    def _predict(self, latents, conditions):
-        return latents + torch.tanh(self.change(torch.cat([latents, conditions], dim=-1)))
-
-    def _rollout(self, history, conditions):
-        latents = [history[:, -1]]
-        for c in conditions.unbind(1):
-            latents.append(self._predict(latents[-1], c))
-        return torch.stack(latents[1:], dim=1)
-"""
-ROW = """
-
-def _plain(config):
-    from saltwm.model.plain import Plain
-
-    return Plain(config.latent_dim, config.latent_dim)
-
-
-TRANSITIONS["plain"] = Traits("Plain", "A plain latent world model", "one-step", _plain)
-"""
+# As docs/training.md tells a reader to write them.
+BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "training.md").read_text(), re.DOTALL)
+(TRANSITION,) = (block for block in BLOCKS if "class Residual(Transition)" in block)
+(ROW,) = (block for block in BLOCKS if 'TRANSITIONS["residual"]' in block)
 
 
 @pytest.fixture
@@ -50,9 +24,9 @@ def house(tmp_path):
     """A copy of the package with the file and the row, and a planner in the working directory."""
     package = tmp_path / "saltwm"
     shutil.copytree(Path(saltwm.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "model" / "plain.py").write_text(TRANSITION)
+    (package / "model" / "residual.py").write_text(TRANSITION)
     with open(package / "model" / "traits.py", "a") as file:
-        file.write(ROW)
+        file.write(f"\n\n{ROW}")
     (tmp_path / "mine.py").write_text(SHOOTING)
     return tmp_path
 
@@ -79,22 +53,34 @@ def test_every_verb_takes_a_third_transition_and_a_planner_of_ones_own(house):
     run(house, *collect, "--episodes", "8", "--seed", "1000", "--held-out", "--out", held_out)
     sizes = ["--latent-dim", "16", "--channels", "4", "8", "--batch-size", "8", "--projections", "8"]
     often = ["--steps", "2", "--validate-every", "2", "--save-every", "2"]
-    run(house, "train", "data", "--model", "plain", *sizes, *often, "--out", "runs/plain")
-    assert json.loads((house / "runs/plain/run.json").read_text())["run"]["objective"]["objective"] == "one-step"
+    run(house, "train", "data", "--model", "residual", *sizes, *often, "--out", "runs/residual")
+    assert json.loads((house / "runs/residual/run.json").read_text())["run"]["objective"]["objective"] == "rollout"
 
     few = ["--data", held_out, "--tasks", "2", "--out", "results", "--workers", "1", "--pictures", "0"]
-    run(house, "evaluate", "runs/plain", *few, "--planner", "mine:shooting", "--look-every", "1")
-    own = house / "results/evaluations/two-room-plain-shooting-look1-clean-seed1"
+    run(house, "evaluate", "runs/residual", *few, "--planner", "mine:shooting", "--look-every", "1")
+    own = house / "results/evaluations/two-room-residual-shooting-look1-clean-seed1"
     assert json.loads((own / "evaluation.json").read_text())["planner"]["function"] == "mine:shooting"
-    run(house, "evaluate", "runs/plain", *few, "--planner", "cem,candidates=10,iterations=1,elites=4")
-    refused = run(house, "evaluate", "runs/plain", *few, "--planner", "gauss-newton", expected=2)
+    run(house, "evaluate", "runs/residual", *few, "--planner", "cem,candidates=10,iterations=1,elites=4")
+    refused = run(house, "evaluate", "runs/residual", *few, "--planner", "gauss-newton", expected=2)
     assert "needs a state-affine model" in refused.stderr
 
-    run(house, "diagnose", "runs/plain", "--data", held_out, "--out", "results", "--frames", "8", "--trajectories", "2")
-    run(house, "ship", "runs/plain", "--out", "shelf/two-room-plain")
-    run(house, "card", "shelf/two-room-plain", "--results", "results")
-    assert (house / "shelf/two-room-plain/README.md").read_text().startswith("# Plain on Two-Room")
-    run(house, "demo", "two-room", "--model", "plain", "--checkpoints", "shelf", "--out", "shown")
+    run(
+        house,
+        "diagnose",
+        "runs/residual",
+        "--data",
+        held_out,
+        "--out",
+        "results",
+        "--frames",
+        "8",
+        "--trajectories",
+        "2",
+    )
+    run(house, "ship", "runs/residual", "--out", "shelf/two-room-residual")
+    run(house, "card", "shelf/two-room-residual", "--results", "results")
+    assert (house / "shelf/two-room-residual/README.md").read_text().startswith("# Residual on Two-Room")
+    run(house, "demo", "two-room", "--model", "residual", "--checkpoints", "shelf", "--out", "shown")
 
 
 @pytest.mark.full
