@@ -75,11 +75,12 @@ def test_the_python_of_the_data_page_writes_recordings(tmp_path, monkeypatch):
 def test_the_python_of_the_training_page_trains(tmp_path, monkeypatch):
     Collect("two-room", tmp_path / "data" / "two-room", 12, frame_every=5, workers=1).do()
     monkeypatch.chdir(tmp_path)
-    (text,) = python_blocks("training.md")
+    text = python_blocks("training.md")[0].replace("data/more", "data/two-room")
     names: dict[str, Any] = {}
     exec(text.replace("steps=20", "steps=2, batch_size=2"), names)
     assert read_run(tmp_path / "work" / "mine").run.train.weight_decay == 0.01
     assert names["model"].world.environment == "two-room"
+    assert read_run(tmp_path / "work" / "tuned").lineage[-1].step == 2
 
 
 def test_the_python_of_the_environments_page_acts_in_one():
@@ -91,12 +92,12 @@ def test_the_python_of_the_environments_page_acts_in_one():
 
 
 def test_every_python_block_of_the_documents_is_run_by_a_test():
-    """The others: tests/envs/test_env_protocol.py, tests/evaluation/test_evaluation_docs.py, tests/test_readme.py."""
+    """The others: test_third_model.py, test_env_protocol.py, test_evaluation_docs.py and test_readme.py."""
     found = {path.name: path.read_text().count("```python") for path in DOCUMENTS}
     assert {name: count for name, count in found.items() if count} == {
         "README.md": 1,
         "data.md": 3,
         "environments.md": 3,
         "evaluation.md": 3,
-        "training.md": 1,
+        "training.md": 3,
     }
