@@ -197,7 +197,7 @@ def decide(desk: Desk, ask: Decide) -> Answer:
         **pictures_of(desk, ask.model, path),
     }
     blobs = [path.numpy().astype("<f4").tobytes(), *decoded(desk, ask.model, path)]
-    return Answer({**_rounded(plain(header)), "actions": plain(actions)}, blobs)  # actions come back, so they are exact
+    return Answer({**plain(header, digits=5), "actions": plain(actions)}, blobs)  # actions come back, so they are exact
 
 
 def _agent(desk: Desk, ask: Decide, env: PlanningEnv) -> "Agent":
@@ -276,12 +276,3 @@ def decoded(desk: Desk, model: str, path: "Tensor") -> list[bytes]:
     """What the decoder makes of imagined latents, once it is fitted."""
     decoder = desk.decoder(model)
     return [] if decoder is None else [png(picture) for picture in decoder.draw(path)]
-
-
-def _rounded(value: Any) -> Any:
-    """Numbers to look at need five digits."""
-    if isinstance(value, dict):
-        return {key: _rounded(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_rounded(entry) for entry in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value

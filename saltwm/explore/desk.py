@@ -303,14 +303,16 @@ def png(frame: NDArray[np.uint8]) -> bytes:
     return buffer.getvalue()
 
 
-def plain(value: Any) -> Any:
-    """Numbers for JSON: arrays as lists, what is not finite as null."""
+def plain(value: Any, digits: int | None = None) -> Any:
+    """Numbers for JSON: arrays as lists, what is not finite as null; rounded to `digits` if they are only looked at."""
     if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
+        return {key: plain(entry, digits) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
+        return [plain(entry, digits) for entry in value]
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, float) and not np.isfinite(value):
+        return plain(value.tolist(), digits)
+    if not isinstance(value, float):
+        return value
+    if not np.isfinite(value):
         return None
-    return value
+    return value if digits is None else float(f"{value:.{digits}g}")

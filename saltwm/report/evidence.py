@@ -26,7 +26,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Study:
-    """How a study is read: arms by environment, the arm that the others are compared with, and the rule."""
+    """How a study is read: arms by environment, each compared with SALT, and the rule."""
 
     name: str
     title: str
@@ -36,7 +36,6 @@ class Study:
     sentence: str
     rule: str
     judge: Callable[["Evidence"], list[Finding]]
-    reference: str = "salt"
     protocol: str = "clean"
     horizons: tuple[int, ...] = (5,)
     more: tuple[str, ...] = ()

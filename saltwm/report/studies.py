@@ -399,8 +399,7 @@ def _is_studys_own(study: Study, arm: Arm) -> bool:
 
 
 def _line(evidence: Evidence, environment: str, horizon: int, arm: Arm, rate: Rate) -> tuple[Entry | str, ...]:
-    reference = evidence.study.reference
-    other = None if arm.method == reference else evidence.difference(environment, arm.method, reference, horizon)
+    other = None if arm.method == "salt" else evidence.difference(environment, arm.method, "salt", horizon)
     return (
         tables.environment_name(environment),
         *([str(horizon)] if len(evidence.study.horizons) > 1 else []),
