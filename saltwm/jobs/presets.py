@@ -18,8 +18,7 @@ from saltwm.ground.config import (
     TrainConfig,
     TransformerConfig,
 )
-from saltwm.losses.own import is_own
-from saltwm.losses.table import OBJECTIVES, SIGREG
+from saltwm.losses.table import OBJECTIVES, SIGREG, is_own
 from saltwm.model.traits import traits_of
 
 PAPER = RunConfig(  # every default of the config classes is the paper's and says where

@@ -14,8 +14,7 @@ from saltwm.ground.config import ModelConfig, ModelName, ObjectiveName, Precisio
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Memo, Positional, RunFolder, Some, spell
 from saltwm.jobs.presets import run_config
-from saltwm.losses.own import is_own
-from saltwm.losses.table import has_sigreg
+from saltwm.losses.table import has_sigreg, is_own
 from saltwm.model.traits import traits_of
 
 if TYPE_CHECKING:

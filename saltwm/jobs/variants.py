@@ -10,8 +10,7 @@ from saltwm.ground.config import ObjectiveConfig, RunConfig
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.presets import PRESETS, objective_parts, run_config
 from saltwm.jobs.recipes import RECIPES
-from saltwm.losses.own import is_own
-from saltwm.losses.table import weights_of
+from saltwm.losses.table import is_own, weights_of
 from saltwm.model.traits import traits_of
 
 _NOT_LEARNT_FROM = ("seed", "validate_every", "validation_batches", "save_every", "keep")

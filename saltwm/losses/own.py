@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def is_own(name: str | None) -> bool:
-    """Whether an objective is a user's: module:name."""
-    return name is not None and ":" in name
-
-
 def built(place: str, sizes: Sizes) -> Callable[[Seen], "dict[str, Tensor]"]:
     """The function as it is, or the class made for these sizes."""
     found = imported("objective", place)

@@ -13,7 +13,7 @@ from saltwm.ground.errors import UsageError
 from saltwm.ground.own_code import imported
 from saltwm.ground.rng import derive
 from saltwm.losses import own
-from saltwm.losses.table import Seen, Sizes, Term, row_of, weights_of
+from saltwm.losses.table import Seen, Sizes, Term, is_own, row_of, weights_of
 from saltwm.model.world_model import WorldModel
 
 
@@ -45,7 +45,7 @@ class Regulariser(nn.Module):
     def _built(
         self, objective: ObjectiveConfig, sizes: Sizes
     ) -> tuple[Callable[[Seen], dict[str, Tensor]], dict[str, float]]:
-        if own.is_own(objective.regulariser):
+        if is_own(objective.regulariser):
             place = str(objective.regulariser)
             function = self._kept("own", own.built(place, sizes))
             weights = objective.weights or {}
@@ -78,7 +78,7 @@ def require_fitting(config: RunConfig, world: WorldSpec) -> None:
         if not 0 <= weight < float("inf"):
             raise UsageError(f"`weights` {changed}={weight}: must be a number of at least 0")
     frames, windows = objective.window_blocks + 1, config.train.batch_size
-    if own.is_own(objective.regulariser):
+    if is_own(objective.regulariser):
         found = imported("objective", str(objective.regulariser))
         _require(name, "it", getattr(found, "frames", 1), frames, getattr(found, "windows", 1), windows)
         return

@@ -233,6 +233,11 @@ OBJECTIVES: dict[str, Objective] = {
 }
 
 
+def is_own(name: str | None) -> bool:
+    """Whether an objective is a user's: module:name."""
+    return name is not None and ":" in name
+
+
 def _objective_row(name: str) -> Objective:
     """The row of an objective; UsageError with the nearest name if there is none."""
     one_of("objective", name, OBJECTIVES)
@@ -255,9 +260,9 @@ def weights_of(config: ObjectiveConfig, environment: str) -> dict[str, float]:
 
 def needs_directions(config: ObjectiveConfig) -> bool:
     """Whether a term looks at this step's random directions; a user's own may."""
-    return ":" in (config.regulariser or "") or any("projections" in term.looks_at for term in row_of(config).terms)
+    return is_own(config.regulariser) or any("projections" in term.looks_at for term in row_of(config).terms)
 
 
 def has_sigreg(config: ObjectiveConfig) -> bool:
     """Whether lambda weighs something. The terms of a user's own objective have weights of their own."""
-    return ":" not in (config.regulariser or "") and any(term.weight is None for term in row_of(config).terms)
+    return not is_own(config.regulariser) and any(term.weight is None for term in row_of(config).terms)
