@@ -87,7 +87,7 @@ class CrossAttentionBlock(nn.Module):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class DecoderKind:
     """A decoder's network, made from (latent_dim, image_size), and how it is fitted."""
 
     network: Callable[[int, int], nn.Module]
@@ -97,8 +97,8 @@ class Recipe:
 
 DECODERS = {
     # App. C.5, at 224 px 196 queries; the paper gives neither batch size nor learning rate.
-    "paper": Recipe(partial(CrossAttention, patch_size=16, width=512, depth=4, heads=8), 30_000, 3e-4),
-    "small": Recipe(partial(Convolutions, channels=128), 1000, 2e-3),
+    "paper": DecoderKind(partial(CrossAttention, patch_size=16, width=512, depth=4, heads=8), 30_000, 3e-4),
+    "small": DecoderKind(partial(Convolutions, channels=128), 1000, 2e-3),
 }
 
 
@@ -138,18 +138,18 @@ class Decoder(nn.Module):
 
 
 def fit_decoder(
-    recipe: Recipe, encoder: Encoder, latents: Tensor, frames: NDArray[np.uint8], *, steps: int, seed: int
+    kind: DecoderKind, encoder: Encoder, latents: Tensor, frames: NDArray[np.uint8], *, steps: int, seed: int
 ) -> Decoder:
     """Pixel MSE on encoded true frames: latents [N, D], frames [N, H, W, 3]; on the accelerator if there is one."""
     with progress("fit decoder", steps) as advance:
-        for fitted, loss in fitting(recipe, encoder, latents, frames, steps=steps, seed=seed):
+        for fitted, loss in fitting(kind, encoder, latents, frames, steps=steps, seed=seed):
             decoder = fitted
             advance(note=f"MSE {loss:.4f}")
     return decoder.eval()
 
 
 def fitting(
-    recipe: Recipe, encoder: Encoder, latents: Tensor, frames: NDArray[np.uint8], *, steps: int, seed: int
+    kind: DecoderKind, encoder: Encoder, latents: Tensor, frames: NDArray[np.uint8], *, steps: int, seed: int
 ) -> Iterator[tuple[Decoder, float]]:
     """The same step by step: the decoder after each, and the loss before it, for whoever fits in spare moments."""
     count, dim = check("latents", latents, "N D", dtype="float").values()
@@ -157,10 +157,10 @@ def fitting(
         raise NonFiniteError("decoder: the model's latents are not finite, so there is nothing to decode")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "decoder weights"))
-        network = recipe.network(dim, encoder.image_size)
+        network = kind.network(dim, encoder.image_size)
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     decoder = Decoder(network, encoder, latents, frames).to(device)
-    optimizer = torch.optim.AdamW(decoder.parameters(), recipe.learning_rate)
+    optimizer = torch.optim.AdamW(decoder.parameters(), kind.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(steps):
         chosen = stream(seed, "decoder batch", step).integers(0, count, BATCH_SIZE)

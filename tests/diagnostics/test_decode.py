@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from saltwm.data.stretches import Stretches
-from saltwm.diagnostics.decoder import DECODERS, Convolutions, CrossAttention, Decoder, Recipe, fit_decoder
+from saltwm.diagnostics.decoder import DECODERS, Convolutions, CrossAttention, Decoder, DecoderKind, fit_decoder
 from saltwm.diagnostics.probe import fit_and_test_episodes
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.records import read_decoding
@@ -164,7 +164,7 @@ def test_both_decoders_place_what_a_latent_says_where_it_is(run):
     latents, encoder = torch.nn.functional.one_hot(torch.from_numpy(corner), 12).float(), checkpoint.load(run).encoder
     networks = partial(Convolutions, channels=16), partial(CrossAttention, patch_size=4, width=32, depth=2, heads=2)
     for network in networks:
-        drawn = fit_decoder(Recipe(network, 100, 1e-2), encoder, latents, frames, steps=100, seed=0).draw(latents)
+        drawn = fit_decoder(DecoderKind(network, 100, 1e-2), encoder, latents, frames, steps=100, seed=0).draw(latents)
         errors = pixel_mse(frames[:, None], drawn[:, None])
         assert errors[0] < 0.1 * np.mean((frames / 255 - frames.mean(axis=0) / 255) ** 2)
 
