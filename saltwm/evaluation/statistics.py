@@ -38,7 +38,8 @@ def over_tasks(successes: int, n: int, tasks: int) -> Rate:
 
     Several training seeds meet the same tasks: n outcomes are then no more independent than there are tasks.
     """
-    _check_counts(successes, n)
+    if not 0 <= successes <= n or n == 0:
+        raise UsageError(f"a rate needs 0 <= successes <= n and n > 0, found {successes} of {n}")
     share = successes / n
     denominator = 2 * (tasks + Z**2)
     centre = (2 * tasks * share + Z**2) / denominator
@@ -57,8 +58,3 @@ def over_seeds(rates: Sequence[float]) -> OverSeeds:
         raise NonFiniteError(f"a rate over seeds is not a number: {list(rates)}; evaluate the missing seed first")
     std = float(values.std(ddof=1)) if values.size > 1 else None
     return OverSeeds(float(values.mean()), std, values.size)
-
-
-def _check_counts(successes: int, n: int) -> None:
-    if not 0 <= successes <= n or n == 0:
-        raise UsageError(f"a rate needs 0 <= successes <= n and n > 0, found {successes} of {n}")

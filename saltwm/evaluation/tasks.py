@@ -51,7 +51,7 @@ def choose_tasks(
     """
     with contextlib.closing(make_env(dataset.world.environment, variant=protocol.variant)) as env:
         if protocol.one_per_episode:
-            episodes = _allowed_episodes(dataset, protocol, held_out)
+            episodes = require_some(held_out, protocol.name) if protocol.held_out else np.arange(len(dataset))
             drawn = _one_per_episode(dataset, env, protocol, count, seed, episodes)
             if len(drawn.tasks) < count and not (or_fewer and drawn.tasks):
                 raise UsageError(
@@ -91,14 +91,6 @@ def require_possible(tasks: TaskSet, where: object) -> None:
             if largest := [value for value in state if abs(value) > LARGEST_STATE]:
                 found = f"expected numbers up to {LARGEST_STATE:g}, found {largest[0]:g}"
                 raise DamagedError(f"{where}: task {task.index}: {name}: {found}")
-
-
-def _allowed_episodes(
-    dataset: Dataset, protocol: ProtocolConfig, held_out: NDArray[np.int64] | None
-) -> NDArray[np.int64]:
-    if not protocol.held_out:
-        return np.arange(len(dataset.lengths))
-    return require_some(held_out, protocol.name)
 
 
 def _one_per_episode(

@@ -60,7 +60,7 @@ class Doctor(Job):
 
     def do(self) -> list[Finding]:
         """All findings, in the order in which a person would ask."""
-        packages = [*map(_package, PACKAGES), *map(_optional, OPTIONAL)]
+        packages = map(_package, (*PACKAGES, *OPTIONAL))
         findings = [_python(), *packages, *_devices(), _disk(), *map(_renderer, BACKENDS), _shelf()]
         return [*findings, verdict(findings)]
 
@@ -101,14 +101,9 @@ def _package(name: str) -> Finding:
     try:
         return Finding(name, version(name))
     except PackageNotFoundError:
-        return Finding(name, "missing", "pip install saltwm")
-
-
-def _optional(name: str) -> Finding:
-    extra, needed_by = OPTIONAL[name]
-    try:
-        return Finding(name, version(name))
-    except PackageNotFoundError:
+        if name in PACKAGES:
+            return Finding(name, "missing", "pip install saltwm")
+        extra, needed_by = OPTIONAL[name]
         return Finding(name, f"not installed; only for {needed_by}", f"pip install 'saltwm[{extra}]'")
 
 

@@ -49,8 +49,8 @@ class Results(Job):
 
         if self.out is None and not self.check:
             require_own_document(self.results)
-        job = Results(self.results, self.out or DOCUMENT, self.readme)
-        made = Made(job.results, job.out or DOCUMENT, job.readme, spell(job), spell_again)
+        out = self.out or DOCUMENT
+        made = Made(self.results, out, self.readme, spell(Results(self.results, out, self.readme)), spell_again)
         return made.check() if self.check else made.write()
 
 

@@ -14,7 +14,7 @@ from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import Key, torch_stream
 from saltwm.model.traits import traits_of
 from saltwm.model.world_model import WorldModel
-from saltwm.planning.cem import Bounds, Plan, Proposal
+from saltwm.planning.cem import Bounds, Plan
 from saltwm.planning.costs import Situation
 from saltwm.planning.looks import blocks_left, require_looks, split_plan
 from saltwm.planning.planners import planner_of
@@ -52,7 +52,6 @@ class Agent:
         `planner` is a config of one of saltwm's planners, or a function of your own (`planning.own` says which).
 
         `action_low` and `action_high` bound each raw action; without them plans are unbounded, as in the paper.
-
         A component may be open on either side, with an infinite bound.
 
         `prior` is what the planners map, cem-map, prior, cem-prior, icem-prior and mppi-prior need; with it map is the
@@ -141,18 +140,9 @@ class Agent:
             conditions.append(self.model.condition(past)[0] if len(blocks) else none)
         executed = [0] * len(latents) if view.executed_blocks is None else view.executed_blocks.tolist()
         left = [blocks_left(count, self.goal_blocks) for count in executed]
-        return Situation(
-            torch.stack(latents),
-            torch.stack(conditions),
-            torch.stack(goals),
-            torch.tensor(left),
-            self._normalised_rest(view),
-            self._proposal(torch.stack(latents), torch.stack(goals), torch.tensor(left)),
-        )
-
-    def _proposal(self, latents: torch.Tensor, goals: torch.Tensor, left: torch.Tensor) -> Proposal | None:
-        """What the prior expects of each task, if the planner has one."""
-        return None if self.prior is None else self.prior.propose(latents[:, -1], goals, left.to(goals.device))
+        history, goal, due = torch.stack(latents), torch.stack(goals), torch.tensor(left)
+        proposal = None if self.prior is None else self.prior.propose(history[:, -1], goal, due.to(goal.device))
+        return Situation(history, torch.stack(conditions), goal, due, self._normalised_rest(view), proposal)
 
     def _normalised_rest(self, view: View) -> torch.Tensor | None:
         """What the last plans still hold [N, R, block], for planners, which live on the CPU."""

@@ -66,7 +66,7 @@ SABOTAGES = [
     Sabotage("S09", "validation windows leak into training", "data/windows.py",
              "np.flatnonzero(~in_validation), ", "np.arange(len(in_validation)), ", WINDOWS),
     Sabotage("S10", "clean takes training episodes", "evaluation/tasks.py",
-             "    return require_some(held_out, protocol.name)", "    return np.arange(len(dataset.lengths))", TASKS),
+             "require_some(held_out, protocol.name) if protocol.held_out else np", "np", TASKS),
     Sabotage("S31", "collected frames one step late", "jobs/collect.py",
              "every_state[:: recipe.frame_every]", "np.roll(every_state, 1, axis=0)[:: recipe.frame_every]",
              "tests/data/test_collect.py -k picture"),
