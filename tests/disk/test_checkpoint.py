@@ -1,12 +1,13 @@
 """Checkpoints: bit for bit, whole or absent, the previous one when the newest is damaged, strict when loaded."""
 
-import contextlib
 import dataclasses
+import itertools
 import shutil
 import time
 
 import pytest
 import torch
+from power_cuts import power_cut
 from small_runs import SMALL, WORLD, checkpoint_info, run_info, small_model, write_run
 
 import saltwm
@@ -81,52 +82,28 @@ def test_the_newest_of_very_many_steps_is_the_newest(tmp_path):
 # --- whole or absent ------------------------------------------------------------------------------------------------
 
 
-class PowerCut(BaseException):
-    """What no handler of ours may turn into something else."""
-
-
-def test_a_crash_before_any_durable_step_leaves_each_checkpoint_whole_or_absent(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(durable, "_before_step", lambda step, path: seen.append(step))
-    save(tmp_path / "count", 1)
-    assert seen[-1] == "publish"
-    # A process that loses power cleans nothing up.
-    monkeypatch.setattr(durable, "_removed_on_failure", lambda temporary: contextlib.nullcontext())
-    for crash_at in range(len(seen)):
-        run = tmp_path / f"run-{crash_at}"
-        with monkeypatch.context() as quiet:
-            quiet.setattr(durable, "_before_step", lambda step, path: None)
-            write_run(run, steps=(1,))
-        left = iter(range(crash_at))
-
-        def crash(step, path, left=left):
-            if next(left, None) is None:
-                raise PowerCut
-
-        with monkeypatch.context() as cut:
-            cut.setattr(durable, "_before_step", crash)
-            with pytest.raises(PowerCut):
-                save(run, 2)
+def test_a_crash_before_any_durable_step_leaves_each_checkpoint_whole_or_absent(tmp_path):
+    for at in itertools.count():
+        run = tmp_path / f"run-{at}"
+        write_run(run, steps=(1,))
+        with power_cut(at) as cut:
+            save(run, 2)
+        if not cut:
+            break
         assert steps(run) == [1]
         for path in checkpoint.list_checkpoints(run):
             checkpoint.read_checkpoint(path)
-        with monkeypatch.context() as quiet:  # and the next attempt is not in the way of the first
-            quiet.setattr(durable, "_before_step", lambda step, path: None)
-            save(run, 2)
+        save(run, 2)  # and the next attempt is not in the way of the first
         assert steps(run) == [1, 2]
         saltwm.load(run)
+    assert at > 5
 
 
-def test_a_save_that_fails_leaves_no_temporary_file(tmp_path, monkeypatch):
+def test_a_save_that_fails_leaves_no_temporary_file(tmp_path):
     write_run(tmp_path, steps=(1,))
-
-    def crash(step, path):
-        if step == "publish":
-            raise PowerCut
-
-    monkeypatch.setattr(durable, "_before_step", crash)
-    with pytest.raises(PowerCut):
+    with power_cut("publish", tidied=True) as cut:
         save(tmp_path, 2)
+    assert cut
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
 
 

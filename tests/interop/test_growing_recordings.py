@@ -1,10 +1,12 @@
 """Recorded and imported datasets grow: wholly or not at all, with a lineage, and no episode twice."""
 
+import itertools
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from power_cuts import PowerCut, power_cut
 from test_recordings import EPISODES, check_same, episode, write_folder
 
 from saltwm import write_dataset
@@ -80,33 +82,17 @@ def interrupted():
     raise KeyboardInterrupt
 
 
-class Crash(Exception):
-    """A power cut."""
-
-
-def test_a_growth_cut_off_before_any_durable_step_is_old_or_new_and_ends_the_same(old, tmp_path, monkeypatch):
+def test_a_growth_cut_off_before_any_durable_step_is_old_or_new_and_ends_the_same(old, tmp_path):
     added = [EPISODES[2], episode(9)]
     shutil.copytree(old.path, tmp_path / "calm")
     new = write_dataset(tmp_path / "calm", added, append=True, **OPTIONS)
-    at, seen = 0, set()
-    while True:
-        at += 1
-        path, steps = tmp_path / f"cut-{at}", iter(range(at))
-        shutil.copytree(old.path, path)
-
-        def crash(step, where, steps=steps):
-            if next(steps, None) is None:
-                raise Crash(step)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(durable, "_before_step", crash)
-            patch.setattr(durable, "_remove", lambda path: None)  # a process that is gone tidies nothing
-            try:
-                write_dataset(path, added, append=True, **OPTIONS)
-            except Crash:
-                pass
-            else:
-                break
+    seen = set()
+    for at in itertools.count():
+        path = shutil.copytree(old.path, tmp_path / f"cut-{at}")
+        with power_cut(at) as cut:
+            write_dataset(path, added, append=True, **OPTIONS)
+        if not cut:
+            break
         found = Dataset.open(path).sha256
         seen.add(found)
         if found == old.sha256:
@@ -121,10 +107,10 @@ def test_a_growth_cut_off_before_any_durable_step_is_old_or_new_and_ends_the_sam
 def test_a_growth_on_its_way_goes_on_with_the_same_episodes_alone(old, monkeypatch):
     def crash(step, where):
         if where.name == "zarr.json" and where.parent == old.path:
-            raise Crash
+            raise PowerCut
 
     monkeypatch.setattr(durable, "_before_step", crash)
-    with pytest.raises(Crash):
+    with pytest.raises(PowerCut):
         write_dataset(old.path, [EPISODES[2]], append=True, **OPTIONS)
     monkeypatch.setattr(durable, "_before_step", lambda step, where: None)
     assert Dataset.open(old.path).sha256 == old.sha256

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import itertools
 import json
 import math
 import shutil
@@ -10,6 +11,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from power_cuts import PowerCut, power_cut
 from trainers import command, leftovers, wait_until
 
 import saltwm
@@ -250,32 +252,15 @@ def test_a_prior_of_another_checkpoint_is_not_shipped(mine, tmp_path):
 # --- stopped and killed ----------------------------------------------------------------------------------------------
 
 
-class Crash(BaseException):
-    """Nothing may catch it."""
-
-
-def test_a_job_that_crashes_before_each_durable_step_in_turn_ends_with_the_same_bytes(
-    learnt, bare, dataset, monkeypatch
-):
-    crashes = 0
-    while True:
-        left = crashes + 1
-
-        def crash(step, path):
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Crash(step)
-
-        monkeypatch.setattr(durable, "_before_step", crash)
-        try:
+def test_a_job_that_crashes_before_each_durable_step_in_turn_ends_with_the_same_bytes(learnt, bare, dataset):
+    for at in itertools.count():
+        with power_cut(at, tidied=True) as cut:
             learn_prior(bare, dataset, SMALL)
+        if not cut:
             break
-        except Crash:
-            crashes += 1
         if (bare / "prior").exists():
             load_prior(bare)  # whole or absent
-    assert crashes > 10
+    assert at > 10
     assert prior_bytes(bare) == prior_bytes(learnt)
     assert leftovers(bare) == []
     assert not (bare / "prior.work").exists()
@@ -350,8 +335,8 @@ def test_one_job_at_a_time(bare, dataset):
 
 
 def test_what_another_job_left_in_the_work_folder_is_not_gone_on_with(learnt, bare, dataset, monkeypatch):
-    monkeypatch.setattr("saltwm.jobs.prior_learner.measure", lambda *_: (_ for _ in ()).throw(Crash()))
-    with pytest.raises(Crash):
+    monkeypatch.setattr("saltwm.jobs.prior_learner.measure", lambda *_: (_ for _ in ()).throw(PowerCut()))
+    with pytest.raises(PowerCut):
         learn_prior(bare, dataset, dataclasses.replace(SMALL, seed=3))
     assert (bare / "prior.work").exists()
     monkeypatch.undo()

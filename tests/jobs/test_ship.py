@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from power_cuts import power_cut
 from small_runs import run_info, write_run
 
 import saltwm
@@ -194,18 +195,10 @@ def test_a_run_whose_dataset_is_gone_is_shipped_without_its_recipe(tmp_path):
     assert ship(tmp_path / "run", tmp_path / "out").data is None
 
 
-def test_a_crash_leaves_a_whole_shipment_or_none(run, tmp_path, monkeypatch):
-    class PowerCut(BaseException):
-        pass
-
-    def cut(step, path):
-        if step == "publish":
-            raise PowerCut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(durable, "_before_step", cut)
-        with pytest.raises(PowerCut):
-            ship(run, tmp_path / "out")
+def test_a_crash_leaves_a_whole_shipment_or_none(run, tmp_path):
+    with power_cut("publish") as cut:
+        ship(run, tmp_path / "out")
+    assert cut
     assert not (tmp_path / "out").exists()
     ship(run, tmp_path / "out")
     saltwm.load(tmp_path / "out")
@@ -227,19 +220,11 @@ def test_the_neighbours_of_a_shipment_are_left_alone_and_nothing_stays_behind(ru
 
 
 @pytest.mark.parametrize("step", ["publish", "swap", "remove"])
-def test_a_crash_while_a_shipment_is_replaced_leaves_the_old_one_or_the_new_one(run, tmp_path, monkeypatch, step):
-    class PowerCut(BaseException):
-        pass
-
-    def cut(now, path):
-        if now == step:
-            raise PowerCut
-
+def test_a_crash_while_a_shipment_is_replaced_leaves_the_old_one_or_the_new_one(run, tmp_path, step):
     ship(run, tmp_path / "out")
-    with monkeypatch.context() as patch:
-        patch.setattr(durable, "_before_step", cut)
-        with pytest.raises(PowerCut):
-            ship(run, tmp_path / "out", "full")
+    with power_cut(step) as cut:
+        ship(run, tmp_path / "out", "full")
+    assert cut
     saltwm.load(tmp_path / "out")
     assert read_shipment(tmp_path / "out").precision == ("full" if step == "remove" else "half")
 
