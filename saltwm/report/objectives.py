@@ -45,7 +45,9 @@ NOTE = (
     "‡ each weight with the tuning tasks that it reaches: a third of the published one, the published one and three "
     "times of it, on held-out episodes that no evaluation uses; most reached is chosen, a tie goes to the published "
     "one, and a chosen one that is not published has a row of its own. "
-    "Seconds per task are of evaluations that shared the machine with other work."
+    "Seconds per task are of evaluations that shared the machine with other work. "
+    f"Training warns of a collapse at an effective rank below {COLLAPSE_RANK:g}; where the state is two numbers, "
+    "as in Two-Room, such latents can hold all that matters: cost order and success tell."
 )
 
 
@@ -110,7 +112,7 @@ def _error_after(errors: Sequence[float], k: int) -> str:
 
 def _rank_cell(rank: float) -> Entry | str:
     """A rank at which training warns of a collapse says so here, too."""
-    return Entry(f"{rank:.1f}, collapsed", strong=True) if rank < COLLAPSE_RANK else f"{rank:.1f}"
+    return Entry(f"{rank:.1f}, collapse warned", strong=True) if rank < COLLAPSE_RANK else f"{rank:.1f}"
 
 
 def _sweep_cells(evidence: Evidence, environment: str, arm: Arm) -> tuple[str, str]:
@@ -229,14 +231,14 @@ def _what_it_says(evidence: Evidence, tests: list[tuple[str, str, PairedDifferen
         for e, words, d, p in tests
         if p < ALPHA
     ]
-    collapsed = [
+    warned = [
         f"{arm.label} on {tables.environment_name(environment)}"
         for environment in evidence.study.environments
         for arm in (*arms(environment), *chosen_arms(evidence, environment))
         if (d := evidence.diagnosis(environment, arm.method)) is not None and d.effective_rank < COLLAPSE_RANK
     ]
     text = f"{len(shown)} of {len(tests)} paired tests show a difference by Holm's p < {ALPHA:g}"
-    return f"{text}{_listed(shown)}; latents collapsed{_listed(collapsed) or ' in none'}."
+    return f"{text}{_listed(shown)}; training warned of a collapse{_listed(warned) or ' in none'}."
 
 
 def _published_order(evidence: Evidence) -> str:

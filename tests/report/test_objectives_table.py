@@ -110,10 +110,10 @@ def test_a_collapse_is_named_in_the_table_and_in_the_sentence_and_a_spread_laten
     )
     well = report("objectives", findings(*TWO_ROOM, runs=(diagnosed("two-room", "lewm-smwm", rank=COLLAPSE_RANK + 1),)))
     rank = COLUMN["effective rank"]
-    assert "collapsed" in rows_of(sick)["Two-Room", "SMWM"][rank]
-    assert "latents collapsed: SMWM on Two-Room." in sick.sentences[0]
-    assert "collapsed" not in rows_of(well)["Two-Room", "SMWM"][rank]
-    assert "latents collapsed in none." in well.sentences[0]
+    assert "collapse warned" in rows_of(sick)["Two-Room", "SMWM"][rank]
+    assert "training warned of a collapse: SMWM on Two-Room." in sick.sentences[0]
+    assert "collapse warned" not in rows_of(well)["Two-Room", "SMWM"][rank]
+    assert "training warned of a collapse in none." in well.sentences[0]
 
 
 def test_dino_wm_says_that_it_needs_weights_and_which_command_fills_it_until_it_was_evaluated():
