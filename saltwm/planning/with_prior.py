@@ -130,7 +130,7 @@ def fitting_prior(
     if None not in known and model.encoder_sum_when_read not in (None, model.encoder_sum()):
         raise MismatchError(
             f"agent: the model's encoder was changed since it was read from checkpoint {str(known[0])[:12]}, and the "
-            "prior knows the latents of before; train with saltwm train --from, and learn a prior of the new run"
+            "prior knows the latents of before; a run that starts from that checkpoint can have a prior of its own"
         )
     require_horizon(prior.config.horizon_blocks, horizon_blocks)
     return prior.to(model.action_encoder.action_mean.device).eval()

@@ -173,14 +173,14 @@ def _plans(plans: Iterable[PlanRecord]) -> Table | None:
 
 
 def _listed(one: FailedEpisode, number: int | None) -> _Listed:
-    label, other_label = (tables.method_name(cell.evaluation.method) for cell in (one.cell, one.other_cell))
+    label, other_label = (tables.method_title(cell.evaluation.method) for cell in (one.cell, one.other_cell))
     return _Listed(one, label, other_label, None if number is None else f"failure-{number:03d}.html")
 
 
 def _contest(pair: PairedAnatomy, failed: tuple[_Listed, ...]) -> _Contest:
     c = pair.outcomes
     sides = tuple(
-        _Side(tables.method_name(method), method, anatomy.mismatch.n, tuple(getattr(anatomy, kind) for kind in KINDS))
+        _Side(tables.method_title(method), method, anatomy.mismatch.n, tuple(getattr(anatomy, kind) for kind in KINDS))
         for method, anatomy in ((c.method_a, pair.a), (c.method_b, pair.b))
     )
     return _Contest(
@@ -196,7 +196,7 @@ def _contest(pair: PairedAnatomy, failed: tuple[_Listed, ...]) -> _Contest:
 
 def _drawings(pair: PairedAnatomy) -> Iterable[Drawing]:
     methods = ((pair.outcomes.method_a, pair.a), (pair.outcomes.method_b, pair.b))
-    shown = [(Series(tables.method_name(method), method), anatomy) for method, anatomy in methods]
+    shown = [(Series(tables.method_title(method), method), anatomy) for method, anatomy in methods]
     yield figures.failure_bars("Failures by kind", shown, size=(4.2, 2.5))
     if any(failure.ratio for _, anatomy in shown for failure in anatomy.failures):
         yield figures.failure_ratios("Cost ratio of failures", shown, MISMATCH_RATIO, size=(4.2, 2.5))

@@ -220,7 +220,9 @@ def _diagnoses(findings: Findings, environments: Sequence[str]) -> dict[str, lis
     for name in environments:
         runs = [(method, findings.papers_run(name, method)) for method in _METHODS]
         found[name] = [
-            (Series(tables.method_name(method), method), run.diagnosis) for method, run in runs if run and run.diagnosis
+            (Series(tables.method_title(method), method), run.diagnosis)
+            for method, run in runs
+            if run and run.diagnosis
         ]
     return found
 

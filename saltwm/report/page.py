@@ -436,7 +436,7 @@ def _run_series(runs: Sequence[Run]) -> dict[str, Series]:
     series = {}
     for method, same in _grouped(runs, lambda run: run.method or run.name).items():
         for i, run in enumerate(same):
-            label = tables.method_name(method) if len(same) == 1 else f"{tables.method_name(method)} ({run.name})"
+            label = tables.method_title(method) if len(same) == 1 else f"{tables.method_title(method)} ({run.name})"
             series[run.name] = Series(label, method, i)
     return series
 

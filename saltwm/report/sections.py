@@ -309,7 +309,7 @@ def _model(run: Run, record: OfRun) -> list[Entry | str]:
     """Environment, run, and the model with what it departs in, or with its objective."""
     d = run.diagnosis
     departures = d.variant.departures if d and d.variant else ()
-    words = [tables.method_name(record.method), *(departures or (record.objective,))]
+    words = [tables.method_title(record.method), *(departures or (record.objective,))]
     return [tables.environment_name(record.environment), run.name, Entry(", ".join(words), mark=record.method)]
 
 

@@ -436,7 +436,7 @@ def efficiency(findings: Findings) -> Table | None:
         return None
     rows = tuple(
         (
-            tables.method_name(cost.model),
+            tables.method_title(cost.model),
             f"{cost.parameters:,}",
             f"{cost.forward_ms:.2f}",
             f"{cost.one_step_iterations:.2f}",

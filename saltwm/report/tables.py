@@ -130,7 +130,7 @@ def label_of(evaluation: Evaluation) -> str:
     """The method as people call it, by what was recorded about it: SALT, R 0 with Gauss-Newton, 3 frames."""
     e = evaluation
     if e.variant is None:
-        return method_name(e.method)
+        return method_title(e.method)
     kind = str(e.planner.get("function", e.planner.get("kind", ""))).rpartition(":")[2]  # a user's own has a function
     planner = "" if kind in ("", "cem") else f" with {PLANNER_NAMES.get(kind, kind)}"
     parts = [METHOD_NAMES.get(e.variant.model, e.variant.model) + planner, *e.variant.departures]
@@ -301,8 +301,8 @@ def _mean_sentence(row: PooledRow) -> str:
 def verdict_sentence(comparison: Comparison, labels: Mapping[str, str]) -> str:
     """What the paired test says, as one line: SALT against Random: better, +97.5 points (+92.1 to +99.0), p 2e-13."""
     c = comparison
-    a = labels.get(c.cells_a[0], method_name(c.method_a))
-    b = labels.get(c.cells_b[0], method_name(c.method_b))
+    a = labels.get(c.cells_a[0], method_title(c.method_a))
+    b = labels.get(c.cells_b[0], method_title(c.method_b))
     return f"{a} against {b}: {c.verdict}, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), p {p_value(c.p)}"
 
 
@@ -311,7 +311,7 @@ _METHOD = re.compile(
 )
 
 
-def method_name(method: str) -> str:
+def method_title(method: str) -> str:
     """The method as the paper writes it; a model with another planner than CEM bears the planner's name too."""
     named = _METHOD.fullmatch(method)
     if (

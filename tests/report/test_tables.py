@@ -16,7 +16,7 @@ from saltwm.disk.records import PlannedCell, read_cells
 from saltwm.evaluation.contests import comparisons
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.strict_json import to_plain
-from saltwm.report.tables import json_means, method_name, p_value, pooled_rows, success_rows, success_table
+from saltwm.report.tables import json_means, method_title, p_value, pooled_rows, success_rows, success_table
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_one_method_at_several_horizons_keeps_one_name(results, tmp_path):
 
 def test_a_method_that_looks_back_says_so():
     names = {
-        name: method_name(name)
+        name: method_title(name)
         for name in (
             "lewm-history3",
             "salt-gauss-newton",
