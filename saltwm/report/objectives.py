@@ -45,6 +45,7 @@ NOTE = (
     "‡ each weight with the tuning tasks that it reaches: a third of the published one, the published one and three "
     "times of it, on held-out episodes that no evaluation uses; most reached is chosen, a tie goes to the published "
     "one, and a chosen one that is not published has a row of its own. "
+    "For SIGReg's weight the recipe's stands in the place of the published one, for every method. "
     "Seconds per task are of evaluations that shared the machine with other work. "
     f"Training warns of a collapse at an effective rank below {COLLAPSE_RANK:g}; where the state is two numbers, "
     "as in Two-Room, such latents can hold all that matters: cost order and success tell."
