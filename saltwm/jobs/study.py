@@ -565,7 +565,8 @@ def _require_one_dataset(homes: Homes, data: Path) -> None:
     """MismatchError unless the runs of each environment learn from the same data: else a study compares datasets."""
     first: dict[str, tuple[Path, str]] = {}
     for variant, home in homes.items():
-        place, digest = (home, _learnt_from(home)) if home else _to_learn_from(data / variant.environment)
+        place = home or data / variant.environment
+        digest = _learnt_from(place) if home else _to_learn_from(place)
         if digest is None:
             continue
         other, known = first.setdefault(variant.environment, (place, digest))
@@ -580,11 +581,11 @@ def _learnt_from(run: Path) -> str | None:
     return info.dataset_sha256 if info else None
 
 
-def _to_learn_from(dataset: Path) -> tuple[Path, str | None]:
-    """The dataset that a training would read; None for its hash if it is still to be collected."""
+def _to_learn_from(dataset: Path) -> str | None:
+    """Hash of the dataset that a training would read; None if it is still to be collected."""
     from saltwm.disk.dataset import read_root
 
-    return dataset, read_root(dataset).sha256 if (dataset / "zarr.json").exists() else None
+    return read_root(dataset).sha256 if (dataset / "zarr.json").exists() else None
 
 
 # --- what it costs ---------------------------------------------------------------------------------------------------
