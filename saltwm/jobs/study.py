@@ -20,7 +20,7 @@ from saltwm.evaluation import sweep
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.config import ModelName, RunConfig
-from saltwm.ground.errors import MismatchError, SaltError, Stopped
+from saltwm.ground.errors import MismatchError, SaltError, Stopped, UsageError
 from saltwm.ground.progress import note
 from saltwm.jobs.bench import Bench
 from saltwm.jobs.evaluate import Evaluate, cell_name, tasks_name
@@ -40,7 +40,9 @@ HISTORY = 3
 """Frames that LeWM plans with, as the paper's interface (App. B.5)."""
 FOUR = ("two-room", "reacher", "push-t", "cube")
 SHIPPED = Path("checkpoints")
-TASKS = Path("results/tasks")
+RESULTS = Path("results")
+"""Records of the shipped models, and the default place of new ones."""
+TASKS = RESULTS / "tasks"
 IN_NAMES = {"objective": "", "A0": "", "R": "modes", "K": "k"}
 """How the names of runs spell the settings in which they depart from the recipe: salt-modes0, salt-free."""
 SIMILAR = {"cube-double": "cube"}
@@ -269,7 +271,9 @@ class Study(Job):
     """Only these."""
     out: Path = Path("work/study")
     """Its own runs go to OUT/runs."""
-    results: Path = Path("results")
+    without_shipped: bool = False
+    """Train all of it on your own data: no shipped model is adopted. Needs RESULTS of its own."""
+    results: Path = RESULTS
     """Records: evaluations, diagnoses, efficiency; the tables are made of them."""
     workers: int = 2
     """Processes that collect and evaluate."""
@@ -287,6 +291,8 @@ class Study(Job):
         """The list, what is left to do, or, after doing it, nothing: the records are the result."""
         at_least("workers", self.workers)
         at_least("at_once", self.at_once)
+        if self.without_shipped and self.results.resolve() == RESULTS.resolve():
+            raise UsageError(f"{self.results}: holds records of the shipped models; name another folder as --results")
         if self.name is None:
             return [progress_of(dataclasses.replace(self, name=name)) for name in PLANS]
         if self.dry_run:
@@ -512,7 +518,8 @@ def _diagnosis(variant: Variant, run: Path, study: Study) -> Step:
 
 def _adopted(variant: Variant, study: Study) -> Path | None:
     """A finished run that is this variant: the shipped model, one of the study's own, or one under `runs`."""
-    for folder in (SHIPPED, study.out / "runs", *study.runs):
+    shipped = () if study.without_shipped else (SHIPPED,)
+    for folder in (*shipped, study.out / "runs", *study.runs):
         for run, info in _finished_runs(folder):
             if _is_of_recipe(info, variant.environment) and same_training(info.run, variant.config()):
                 return run
@@ -573,6 +580,7 @@ def _require_one_dataset(homes: Homes, data: Path) -> None:
         if digest != known:
             raise MismatchError(
                 f"{place}: dataset {digest[:12]}, {other}: dataset {known[:12]}; a study compares runs of one dataset"
+                + (", leave ours out with --without-shipped" if SHIPPED in (place.parent, other.parent) else "")
             )
 
 

@@ -282,6 +282,22 @@ def test_other_data_are_refused_before_anything_is_trained(small, dataset, tmp_p
         steps(adopting)
 
 
+def test_without_shipped_models_other_data_are_no_mismatch_and_records_go_elsewhere(
+    small, dataset, tmp_path, monkeypatch
+):
+    job, _ = small
+    monkeypatch.setattr(study, "SHIPPED", tmp_path / "shipped")
+    train(Variant("two-room").config(), dataset, tmp_path / "shipped" / "two-room-salt")
+    Collect("two-room", tmp_path / "data" / "two-room", 4, image_size=16, frame_every=5, workers=1).do()
+    with pytest.raises(MismatchError, match="--without-shipped"):
+        steps(job)
+    alone = dataclasses.replace(job, without_shipped=True)
+    assert sum(step.job.VERB == "train" for step in steps(alone)) == 2
+    monkeypatch.setattr(study, "RESULTS", job.results)
+    with pytest.raises(UsageError, match="records of the shipped models"):
+        perform(alone)
+
+
 def test_a_command_that_fails_ends_the_study_with_its_exit_code(small, monkeypatch):
     job, _ = small
     monkeypatch.setattr(lanes.subprocess, "Popen", lambda words: ended(7))
