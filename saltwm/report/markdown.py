@@ -70,9 +70,9 @@ class Made:
 
 
 def require_own_document(results: Path) -> None:
-    """UsageError if the usual document tells of other records."""
+    """UsageError if the usual document tells of other records than those that are there."""
     origin = f"Made from the records in `{results}` by"
-    if DOCUMENT.exists() and origin not in durable.read_text(DOCUMENT):
+    if DOCUMENT.exists() and results.exists() and origin not in durable.read_text(DOCUMENT):
         raise UsageError(f"{DOCUMENT}: not made from the records in {results}; name another document with `out`")
 
 

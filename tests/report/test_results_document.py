@@ -224,3 +224,16 @@ def test_the_committed_documents_are_what_the_committed_records_give(monkeypatch
     monkeypatch.chdir(REPOSITORY)
     Results(Path("results"), Path("docs/results.md"), Path("README.md"), check=True).do()
     Results(Path("search"), Path("docs/search.md"), Path("README.md"), check=True).do()
+
+
+def test_the_usual_document_is_not_replaced_by_one_of_other_records(results, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (written,) = Results(results).do()
+    shutil.copytree(results, tmp_path / "others")
+    before = written.read_bytes()
+    with pytest.raises(UsageError, match="not made from the records in others"):
+        Results(Path("others")).do()
+    with pytest.raises(UsageError, match="nowhere: no results to report"):
+        Results(Path("nowhere")).do()
+    assert written.read_bytes() == before
+    assert Results(results).do() == [written]  # its own records may
