@@ -15,6 +15,8 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from saltwm.cli import VERBS
+
 ROOT = Path(__file__).resolve().parents[1]
 AT_THE_ROOT = ("LAB.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 COLUMNS = 80
@@ -63,8 +65,8 @@ def help_of(*words: str) -> str:
 
 def verbs() -> str:
     """A section for each verb, with its help; verbs of verbs have sections too."""
-    sections = ["# Verbs\n\nThe help of each verb, as `saltwm VERB --help` prints it.\n"]
-    for verb in listed(help_of()):
+    sections = [f"# Verbs\n\n``` {{.text .help}}\n{help_of()}```\n"]
+    for verb in VERBS:
         text = help_of(verb)
         sections.append(f"## saltwm {verb}\n\n``` {{.text .help}}\n{text}```\n")
         sections += [f"### saltwm {verb} {one}\n\n``` {{.text .help}}\n{help_of(verb, one)}```\n" for one in listed(text)]

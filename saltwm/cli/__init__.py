@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn, Union, get_args
 import tyro
 
 from saltwm.cli.examples import EXAMPLES
+from saltwm.cli.overview import ABOUT, overview
 from saltwm.cli.printing import say, say_error
 from saltwm.cli.telling import advice, perform
 from saltwm.ground.checks import one_of
@@ -38,38 +39,18 @@ from saltwm.jobs.suite import Suite
 from saltwm.jobs.train import Info, Train, Watch
 from saltwm.jobs.weights import Export, ImportWeights
 
-JOBS: tuple[Any, ...] = (
-    Collect,
-    Env,
-    Data,
-    Train,
-    Prior,
-    Watch,
-    Evaluate,
-    Suite,
-    Play,
-    Film,
-    Anatomy,
-    Diagnose,
-    Decode,
-    Score,
-    Report,
-    Results,
-    Reproduce,
-    Study,
-    Demo,
-    Explore,
-    Ship,
-    Card,
-    Info,
-    ImportWeights,
-    Export,
-    Again,
-    Doctor,
-    Bench,
-)
-"""Every verb, in the order of a model's life."""
-VERBS = {job.VERB: job for job in JOBS}
+GROUPS: dict[str, tuple[Any, ...]] = {
+    "See what a model does": (Demo, Explore, Play, Info),
+    "Collect and look at data": (Collect, Env, Data),
+    "Train, and look on": (Train, Watch, Prior),
+    "Count how often goals are reached": (Evaluate, Suite, Film, Anatomy),
+    "Measure what a model knows": (Diagnose, Decode, Score),
+    "Run many jobs, and report": (Reproduce, Study, Again, Report, Results),
+    "Hand a model on": (Ship, Card, ImportWeights, Export),
+    "Know the machine": (Doctor, Bench),
+}
+"""Every verb, under what a person wants to do with it."""
+VERBS = {job.VERB: job for jobs in GROUPS.values() for job in jobs}
 INNER = {
     verb: {get_args(job)[0].VERB.split()[1]: get_args(job)[0] for job in get_args(group.__annotations__["job"])}
     for verb, group in VERBS.items()
@@ -77,10 +58,6 @@ INNER = {
 }
 """Verbs of verbs: data -> info, verify, ..."""
 
-DESCRIPTION = (
-    "Learn state-affine latent dynamics from pixels, plan with them, and measure both honestly. "
-    "`--version` says which saltwm this is; `--env my_module:MyEnv` before a verb makes your environment known to it."
-)
 READING = (
     tyro.conf.OmitSubcommandPrefixes,
     tyro.conf.PositionalMetavarFromFieldName,  # ENVIRONMENT, not STR
@@ -94,6 +71,9 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     if words == ["--version"]:
         say(f"saltwm {version('saltwm')}")
+        return
+    if words in (["--help"], ["-h"]):
+        say(overview(GROUPS))
         return
     try:
         verb = parse(_with_own_environments(words))
@@ -124,7 +104,7 @@ def parse(arguments: list[str]) -> Any:
         raise UsageError("name a verb: saltwm demo shows what shipped models do, saltwm --help lists all verbs")
     if words[0].startswith("-"):
         verb: Any = Union[tuple(Annotated[job, tyro.conf.subcommand(name)] for name, job in VERBS.items())]  # noqa: UP007
-        return tyro.cli(verb, prog="saltwm", description=DESCRIPTION, args=words, config=READING)
+        return tyro.cli(verb, prog="saltwm", description=ABOUT, args=words, config=READING)
     job, rest = _addressed(words)
     named = " ".join(words[: len(words) - len(rest)])
     return tyro.cli(job, prog=f"saltwm {named}", description=_description(job), args=rest, config=READING)

@@ -567,12 +567,13 @@ def _on_the_shelf(job: Demo, found: Shelf) -> Told:
     if not found.items:
         then = "saltwm reproduce two-room --preset quick --out work/demo"
         return Told(f"nothing is shipped under {spoken(found.directory)}", then, found.facts)
-    table = Table("environment", "model", "parameters", "MB", "pictures", box=None, pad_edge=False)
-    table.add_column("checkpoint", overflow="fold")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("checkpoint", overflow="fold", no_wrap=True)  # whole, so that it can be copied
+    for name in ("environment", "model", "parameters", "MB"):
+        table.add_column(name)
     for item, fact in zip(found.items, found.facts, strict=True):
         parameters, size = f"{fact['parameters'] / 1e6:.2f} M", f"{fact['bytes'] / 1e6:.1f}"
-        pixels = f"{fact['image_size']} px"
-        table.add_row(item.environment, item.model, parameters, size, pixels, str(spoken(item.checkpoint)))
+        table.add_row(str(spoken(item.checkpoint)), item.environment, item.model, parameters, size)
     first = next((item for item in found.items if item.model == job.model), found.items[0])
     shown = dataclasses.replace(job, environment=first.environment, model=first.model)
     return Told(table, spell(shown), found.facts)

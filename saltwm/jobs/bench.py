@@ -68,7 +68,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Bench(Job):
-    """Benchmark; targets are ratios within one run, so they transfer between machines."""
+    """Measure the speed of planning, training, data and the explorer; targets are ratios within one run."""
 
     name: Positional[str] = "all"
     """plan, train, collect, load, explore, or all of them; efficiency is the paper's Table 2 as one record."""

@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Doctor(Job):
-    """Check the machine: versions, threads, devices, renderers; what is missing and how to get it."""
+    """Check whether this machine has what is needed: versions, devices, renderers; how to get what is missing."""
 
     json: AsJson = False
 

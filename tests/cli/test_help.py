@@ -1,6 +1,7 @@
 """The help of a verb: what it does, commands to begin with, its own options; and what a typo is answered with."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from saltwm.cli import INNER, VERBS, main, parse
 from saltwm.cli.examples import EXAMPLES
+from saltwm.cli.overview import in_short
 
 EVERY_VERB = [
     name for verb in VERBS for name in ([f"{verb} {one}" for one in INNER[verb]] if verb in INNER else [verb])
@@ -62,6 +64,20 @@ def test_a_reader_who_leaves_ends_a_command_quietly(tmp_path):
     assert process.wait(60) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_first_help_has_every_verb_with_a_whole_clause_in_lines_that_fit(width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert {line.split()[0] for line in lines if re.match("  [a-z]", line)} == set(VERBS)
+    assert len(lines) <= 70  # two screens at most: the rest is in each verb's own help
+    for job in VERBS.values():
+        said = in_short(job)
+        assert said.count("(") == said.count(")")
+        assert len(said.split()) >= 3
 
 
 def test_the_help_is_read_without_numpy_torch_and_simulators():

@@ -186,3 +186,13 @@ def test_the_models_of_cube_double_are_not_those_of_cube(tmp_path):
         ("cube", "salt"),
         ("cube-double", "salt-two-stage"),
     ]
+
+
+def test_every_shipped_checkpoint_stands_whole_in_the_list_on_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["demo"])
+    lines = capsys.readouterr().out.splitlines()
+    shipped = {str(path.parent) for path in Path("checkpoints").glob("*-*/README.md")}
+    assert {line.split()[0] for line in lines[1:-1]} == {path for path in shipped if not path.endswith("-data")}
+    assert max(map(len, lines)) <= 80
