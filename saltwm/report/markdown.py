@@ -91,9 +91,9 @@ def with_table(text: str, table: str, path: Path, markers: tuple[str, str] = (BE
 
 def document(findings: Findings, command: str) -> str:
     """All of docs/results.md; `command` is what makes it."""
-    protocols = sorted({cell.evaluation.protocol for cell in findings.cells}, key=tables.protocol_order)
+    of_searches, success = _success(findings)
     parts = [
-        "# Results",
+        "# Results of other searches" if of_searches else "# Results",
         one_per_line(
             f"Made from the records in `{findings.results}` by `{command}`, not by hand. "
             f"Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %; a difference is claimed "
@@ -105,10 +105,7 @@ def document(findings: Findings, command: str) -> str:
         *(f"> Unfinished: {escaped(note)}" for note in findings.unfinished),
         *_claims(claims(findings)),
         *markdown(sections.main_table(findings)),
-        *(part for protocol in protocols for part in markdown(sections.success(findings, protocol))),
-        *markdown(sections.paired(findings)),
-        *markdown(sections.search(findings)),
-        *markdown(imitation(findings)),
+        *success,
         *markdown(sections.variants(findings)),
         *markdown(sections.propagation(findings)),
         *markdown(sections.residuals(findings), "###"),
@@ -123,6 +120,17 @@ def document(findings: Findings, command: str) -> str:
         *markdown(sections.stages(findings)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _success(findings: Findings) -> tuple[bool, list[str]]:
+    """Whether the folder is one of other searches, and its tables of success, which those then lead."""
+    protocols = sorted({cell.evaluation.protocol for cell in findings.cells}, key=tables.protocol_order)
+    success = [part for protocol in protocols for part in markdown(sections.success(findings, protocol))]
+    success += markdown(sections.paired(findings))
+    searches = [*markdown(sections.search(findings)), *markdown(imitation(findings))]
+    if not searches or _has_papers(findings):
+        return False, [*success, *searches]
+    return True, ["## In short", _search_table(findings), *searches, *success]
 
 
 def _claims(judged: Sequence[Claim]) -> list[str]:
@@ -207,10 +215,11 @@ def _search_table(findings: Findings) -> str:
         [tables.environment_name(environment), *(_share(of.get(method)) for method in SEARCHES.values())]
         for environment, of in shares.items()
     ]
-    return markdown_table(["environment", *SEARCHES], [*lines, _means(shares)]) + (
-        "\n\nPercent of `clean` tasks that SALT reaches, with counts. `looks`: after each block of 5 actions; "
+    note = (
+        "Percent of `clean` tasks that SALT reaches, with counts. `looks`: after each block of 5 actions; "
         "`blind`: after 5 blocks, as the paper."
     )
+    return "\n\n".join([markdown_table(["environment", *SEARCHES], [*lines, _means(shares)]), one_per_line(note)])
 
 
 def _share(counts: tuple[int, int] | None) -> str:

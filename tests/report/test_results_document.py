@@ -115,6 +115,23 @@ def test_other_planners_are_tested_against_blind_cem_in_a_table_of_their_own(res
     assert "1 tests; Holm's p is for all of them together" in searched
 
 
+def test_a_folder_of_other_searches_says_so_and_begins_with_them(results, tmp_path):
+    copy, searched = shutil.copytree(results, tmp_path / "results"), to_plain(MapConfig())
+    for path in copy.glob("evaluations/*/evaluation.json"):
+        record = durable.read_json(path)
+        if record["method"] == "salt":
+            durable.write_json(path, record | {"method": "salt-map", "planner": searched})
+        elif record["method"] != "random":
+            shutil.rmtree(path.parent)
+    titles = [
+        [line for line in document(read_findings(folder), "x").splitlines() if line.startswith(("# ", "## "))]
+        for folder in (results, copy)
+    ]
+    assert [first for first, *_ in titles] == ["# Results", "# Results of other searches"]
+    places = [titles[1].index(f"## {title}") for title in ("In short", "Search", "Success, protocol `clean`")]
+    assert places == sorted(places)
+
+
 def searched(findings, **changes):
     """What the table of searches says with one more evaluation: SALT's first on Cube, in which this differs."""
     plain = next(c for c in findings.cells if (c.evaluation.environment, c.evaluation.method) == ("cube", "salt"))
