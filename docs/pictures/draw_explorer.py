@@ -87,14 +87,23 @@ def act(browser: Browser) -> list[Image.Image]:
     return [*frames, browser.shot()]
 
 
+def palette_of(picture: Image.Image) -> Image.Image:
+    """The commonest colours as they are, or the page's grey turns pink; and such as keep the few red points red."""
+    counted = picture.getcolors(picture.width * picture.height) or []
+    common = [colour for _, colour in sorted(counted, reverse=True)[:24]]
+    spread = picture.quantize(72, method=Image.Quantize.MAXCOVERAGE).getpalette() or []
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for colour in common for part in colour] + spread[: 3 * 72])
+    return palette
+
+
 def film(frames: list[Image.Image]) -> None:
     """At most 40 moments that differ, in one palette."""
     moments = [frame for before, frame in zip([None, *frames], frames, strict=False) if frame != before]
     moments = [moments[i] for i in sorted({round(k * (len(moments) - 1) / 39) for k in range(40)})]
     height = round(FILM_WIDTH * SIZE[1] / SIZE[0])
     small = [frame.resize((FILM_WIDTH, height), Image.Resampling.LANCZOS) for frame in moments]
-    palette = small[-1].quantize(96, method=Image.Quantize.MAXCOVERAGE)  # keeps the few red points red
-    pages = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
+    pages = [frame.quantize(palette=palette_of(small[-1]), dither=Image.Dither.NONE) for frame in small]
     path = HERE / "explore.gif"
     times = [250] * (len(pages) - 1) + [2500]
     pages[0].save(path, save_all=True, append_images=pages[1:], duration=times, loop=0, optimize=True)
