@@ -25,6 +25,8 @@ Verdict = Literal["holds", "does not hold", "not shown"]
 PAPERS_LEWM = ("lewm-history3", "lewm")
 """The paper's interface first, then what stands for it where it was not evaluated."""
 
+ONE_SEED = "one training seed"
+"""Said of every finding that another training of the same models could turn."""
 BY_TASK = "in which the pairs of one task count as one"
 """Several training seeds meet the same tasks, so a pair is not independent of the others of its task."""
 MARGIN = 0.05
@@ -46,6 +48,8 @@ class Finding:
     """Protocol and horizon where the claim is about planning, otherwise empty."""
     measured: str
     verdict: Verdict
+    one_frame: bool = False
+    """Whether LeWM planned with one frame here: not the paper's interface, and all that is recorded."""
 
 
 @dataclass(frozen=True)
@@ -256,8 +260,7 @@ def _agreed(environment: str, judged: Sequence[tuple[str, Verdict]]) -> list[Fin
         return []
     text, verdict = judged[0]
     verdicts = [each for _, each in judged]
-    if len(verdicts) > 1:
-        text += f"; {len(verdicts)} training seeds: {', '.join(verdicts)}"
+    text += f"; {len(verdicts)} training seeds: {', '.join(verdicts)}" if len(verdicts) > 1 else f"; {ONE_SEED}"
     return [Finding(environment, "", text, verdict if len(set(verdicts)) == 1 else "not shown")]
 
 
@@ -299,13 +302,13 @@ def _plans_better(findings: Findings, protocols: Sequence[str]) -> Iterable[Find
         if [tables.contest_order(other) for other in tests].count(tables.contest_order(c)) > 1:
             text += f"; {c.cells_a[0]} against {c.cells_b[0]}"
         verdict = _paired(c.verdict) if corrected < ALPHA else "not shown"
-        yield Finding(c.environment, tables.protocol_name(c), text, verdict)
+        yield Finding(c.environment, tables.protocol_name(c), text, verdict, c.method_b != PAPERS_LEWM[0])
 
 
 def _over_seeds(c: Comparison) -> str:
     """Over how many training seeds a difference was measured, and what each says."""
     if len(c.by_training_seed) == 1:
-        return "one training seed"
+        return ONE_SEED
     each = ", ".join(f"{points:+.1f}" for points in c.by_training_seed)
     return f"{len(c.by_training_seed)} training seeds: {each}"
 
@@ -336,9 +339,11 @@ def _mismatch(findings: Findings) -> Iterable[Finding]:
     for (c, salt_count, lewm_count, p), corrected in zip(tests, holm([p for *_, p in tests]), strict=True):
         n = sum(len(cells[name].episodes) for name in c.cells_a)
         text = f"{frames_of(c)} {lewm_count}, SALT {salt_count} of {n} episodes, p {tables.p_value(p)}, "
-        text += f"Holm {tables.p_value(corrected)}"
+        seeds = len(c.by_training_seed)
+        text += f"Holm {tables.p_value(corrected)}; {f'{seeds} training seeds' if seeds > 1 else ONE_SEED}"
         verdict: Verdict = "holds" if lewm_count > salt_count else "does not hold"
-        yield Finding(c.environment, tables.protocol_name(c), text, "not shown" if corrected >= ALPHA else verdict)
+        verdict = verdict if corrected < ALPHA else "not shown"
+        yield Finding(c.environment, tables.protocol_name(c), text, verdict, c.method_b != PAPERS_LEWM[0])
 
 
 def _mismatched(cells: Sequence[Cell]) -> Counter[tuple[str, int]]:

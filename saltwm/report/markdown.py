@@ -14,6 +14,7 @@ from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report import paper_figures, sections, studies, tables
 from saltwm.report.claims import PAPERS_LEWM, Claim, claims
 from saltwm.report.findings import HOW_TO_COMPARE, Findings, read_findings
+from saltwm.report.frames import changed_by_frames
 from saltwm.report.imitation import imitation
 from saltwm.report.table import NONE, escaped, markdown, markdown_table, one_per_line, plain
 from saltwm.report.tables import PooledRow
@@ -92,6 +93,7 @@ def with_table(text: str, table: str, path: Path, markers: tuple[str, str] = (BE
 def document(findings: Findings, command: str) -> str:
     """All of docs/results.md; `command` is what makes it."""
     of_searches, success = _success(findings)
+    judged = claims(findings)
     parts = [
         "# Results of other searches" if of_searches else "# Results",
         one_per_line(
@@ -103,7 +105,8 @@ def document(findings: Findings, command: str) -> str:
             + HOW_TO_COMPARE
         ),
         *(f"> Unfinished: {escaped(note)}" for note in findings.unfinished),
-        *_claims(claims(findings)),
+        *_claims(judged),
+        *markdown(changed_by_frames(findings, judged), "###"),
         *markdown(sections.main_table(findings)),
         *success,
         *markdown(sections.variants(findings)),
@@ -186,6 +189,7 @@ def readme_table(findings: Findings) -> str:
         )
     return markdown_table(["environment", "protocol", *names, f"{' / '.join(names)} †"], lines) + (
         "\n\nTasks reached in percent, with counts and 95 % Wilson intervals; several evaluation seeds are pooled.\n"
+        "LeWM plans with three frames where a cell says so, as the paper does, and with one where it does not.\n"
         f"† {paper_figures.WHAT_IT_IS}."
     )
 

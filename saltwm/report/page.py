@@ -17,6 +17,7 @@ from saltwm.report.anatomy import write_anatomy
 from saltwm.report.claims import claims
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, Run, picture_caption, read_findings, short_planner
+from saltwm.report.frames import changed_by_frames
 from saltwm.report.imitation import imitation
 from saltwm.report.overview import bands, in_words, verdicts
 from saltwm.report.studies import study_reports
@@ -192,6 +193,7 @@ def render(findings: Findings, media: Media | None = None, *, anatomy: bool = Fa
         notices=_notices(findings),
         claims=[(claim, sections.claim_table(claim)) for claim in judged],
         claims_overview=sections.claims_overview(judged),
+        changed_by_frames=changed_by_frames(findings, judged),
         elements=sections.elements(findings),
         provenance=sections.provenance(findings),
         stages=sections.stages(findings),

@@ -68,8 +68,9 @@ def main_table(findings: Findings) -> Table | None:
         "Planning success (the paper's Table 1)",
         ["method", *map(tables.environment_name, FOUR), "mean"],
         lines,
-        "Percent of tasks under protocol `paper`, H=5: plain CEM, blind. † the paper's own runs. ‡ quoted by the paper "
-        "from the literature, under other protocols and not run here.",
+        "Percent of tasks under protocol `paper`, H=5: plain CEM, blind, from one frame where a row names no more. "
+        "† the paper's own runs, LeWM from three frames (App. B.5). ‡ quoted by the paper from the literature, under "
+        "other protocols and not run here.",
     )
 
 
@@ -266,8 +267,20 @@ def claims_overview(judged: Sequence[Claim]) -> Table | None:
         "Which of the paper's claims hold here",
         ["claim", *map(tables.environment_name, environments)],
         ([claim.sentence, *(_verdicts(claim, environment) for environment in environments)] for claim in judged),
-        "Computed from the records, each by the rule named with it (`saltwm/report/claims.py`).",
+        f"Computed from the records, each by the rule named with it (`saltwm/report/claims.py`).{_interface(judged)}",
         tuple(map(tables.environment_name, environments)),
+    )
+
+
+def _interface(judged: Sequence[Claim]) -> str:
+    """A sentence on the protocols in which LeWM was not planned with as the paper does."""
+    found = [f for claim in judged for f in claim.findings if f.one_frame]
+    protocols = dict.fromkeys(f"`{f.condition.partition(',')[0]}`" for f in found)
+    if not protocols:
+        return ""
+    return (
+        f" Under {' and '.join(protocols)} LeWM planned with one frame, as the authors' code does; the paper's "
+        "interface has three (App. B.5)."
     )
 
 

@@ -28,7 +28,7 @@ SEEDS = (0, 1, 2)
 HOW = (
     "Each is made by one command, which the list of the paper's tables and figures names. Rules were written before "
     "the runs were looked at (`saltwm/report/studies.py`); p is of one test, Holm's of all tests of a study together. "
-    "One training seed unless a row names another. LeWM plans with three frames."
+    "One training seed unless a row names another. LeWM plans with three frames unless a row or a note says one."
 )
 BOOTSTRAPS = 10_000
 
@@ -128,8 +128,11 @@ def _interaction(evidence: Evidence) -> list[Finding]:
         draws += 100 * gain[rng.integers(0, len(gain), (BOOTSTRAPS, len(gain)))].mean(axis=1) / len(changes)
     low, high = np.percentile(draws, (2.5, 97.5))
     verdict: Verdict = "holds" if low > 0 else "does not hold" if high < 0 else "not shown"
-    where = f"mean of {len(changes)}"
-    return [*lines, Finding(where, "", f"{mean:+.1f} points ({low:+.1f} to {high:+.1f})", verdict)]
+    asked = len(evidence.study.environments)
+    where, text = f"mean of {len(changes)}", f"{mean:+.1f} points ({low:+.1f} to {high:+.1f})"
+    if len(changes) < asked:  # the claim is about the mean of all: another environment may turn it
+        return [*lines, Finding(where, "", f"{text}; {len(changes)} of {asked} environments", "not shown")]
+    return [*lines, Finding(where, "", text, verdict)]
 
 
 def _free(evidence: Evidence) -> list[Finding]:
@@ -229,7 +232,7 @@ STUDIES: tuple[Study, ...] = (
         objective_arms,
         "Rollout training helps SALT more than LeWM",
         "success by rollout training less success by one-step training, SALT's less LeWM's, the equal-weight mean over "
-        "environments: its 95 % interval, bootstrapped over tasks inside environments, is above zero; one test",
+        "the four environments: its 95 % interval, bootstrapped over tasks inside them, is above zero; one test",
         _interaction,
     ),
     Study(

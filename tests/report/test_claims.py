@@ -44,6 +44,12 @@ def test_what_the_fake_records_were_made_to_show_is_found(results):
     assert len(found) == 10
 
 
+def test_every_finding_says_over_how_many_training_seeds_it_is(results):
+    measured = [f.measured for claim in claims(read_findings(results)) for f in claim.findings]
+    assert measured
+    assert [text for text in measured if not text.endswith("one training seed")] == []
+
+
 def test_a_claim_about_episodes_holds_by_holm_s_p_and_not_by_the_p_of_one_test(results, monkeypatch):
     monkeypatch.setattr("saltwm.report.claims.holm", lambda raw: [1.0] * len(raw))
     found = verdicts(results)

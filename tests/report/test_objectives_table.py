@@ -71,9 +71,22 @@ def test_methods_are_tested_against_salt_and_lewm_in_one_family_with_holms_corre
     assert all("Holm" in f.measured for f in found.claim.findings)
 
 
+def test_outside_two_room_lewms_predictor_plans_with_the_papers_three_frames():
+    blind, seeing = cell("reacher", "lewm", range(78)), cell("reacher", "lewm-history3", range(89))
+    found = report(
+        "objectives",
+        findings(cell("reacher", "salt", range(81)), blind, seeing, cell("reacher", "lewm-smwm-history3", ())),
+    )
+    shown = rows_of(found)
+    assert shown["Reacher", "LeWM"][COLUMN["reached"]] == "89/100"
+    assert shown["Reacher", "LeWM"][COLUMN["published †"]] == "85.33"
+    assert shown["Reacher", "SMWM"][COLUMN["against LeWM"]].startswith("-89.0 points")
+    assert "elsewhere those on LeWM's predictor plan with three" in found.table.note
+
+
 def test_a_difference_that_one_test_shows_and_holm_does_not_is_not_claimed():
     reached = {"salt": 60, "lewm": 60, "lewm-pldm": 54, "lewm-smwm": 54, "lewm-sub-jepa": 54, "lewm-sd-jepa": 54}
-    found = report("objectives", findings(*(cell("reacher", name, range(n)) for name, n in reached.items())))
+    found = report("objectives", findings(*(cell("two-room", name, range(n)) for name, n in reached.items())))
     assert all("p 0.031" in f.measured for f in found.claim.findings)
     assert {f.verdict for f in found.claim.findings} == {"not shown"}
     assert "0 of 8 paired tests show a difference" in found.sentences[0]
