@@ -190,7 +190,7 @@ def readme_table(findings: Findings) -> str:
     return markdown_table(["environment", "protocol", *names, f"{' / '.join(names)} †"], lines) + (
         "\n\nTasks reached in percent, with counts and 95 % Wilson intervals; several evaluation seeds are pooled.\n"
         "LeWM plans with three frames where a cell says so, as the paper does, and with one where it does not.\n"
-        f"† {paper_figures.WHAT_IT_IS}."
+        f"† {paper_figures.WHAT_IT_IS}." + "".join(f"\n{sentence}" for sentence in studies.settled_in_words(findings))
     )
 
 

@@ -188,8 +188,30 @@ def _steady(evidence: Evidence, points: float = 3.0) -> list[Finding]:
     return findings
 
 
-def _over_training_seeds(evidence: Evidence) -> list[Finding]:
-    """Tasks are paired inside training seeds, and every seed must point the same way."""
+@dataclass(frozen=True)
+class _OverSeeds:
+    """SALT less LeWM in one environment, by training seed and pooled."""
+
+    environment: str
+    each: list[PairedDifference]
+    pooled: PairedDifference
+    p: float
+    """Holm's, over the environments."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Decided where all seeds are there and point the same way."""
+        same = len(self.each) == len(SEEDS) and have_one_sign(d.difference for d in self.each)
+        return decided(self.pooled.difference, self.p) if same else "not shown"
+
+    @property
+    def points(self) -> str:
+        """The difference of each seed."""
+        return ", ".join(f"{d.difference:+.1f}" for d in self.each)
+
+
+def _by_training_seed(evidence: Evidence) -> list[_OverSeeds]:
+    """Tasks are paired inside training seeds."""
     study, rows = evidence.study, []
     for environment in study.environments:
         arms = study.arms(environment)
@@ -201,18 +223,40 @@ def _over_training_seeds(evidence: Evidence) -> list[Finding]:
             pooled = paired_difference(a_won, b_won, tasks=tasks)
             rows.append((environment, [paired_difference(a, b) for a, b, _ in there], pooled))
     corrected = holm([pooled.p for _, _, pooled in rows])
+    return [_OverSeeds(*row, p) for row, p in zip(rows, corrected, strict=True)]
+
+
+def _over_training_seeds(evidence: Evidence) -> list[Finding]:
+    """Every seed must point the same way."""
     findings = []
-    for (environment, each, pooled), p in zip(rows, corrected, strict=True):
-        together = over_seeds([d.difference for d in each])
+    for row in _by_training_seed(evidence):
+        together = over_seeds([d.difference for d in row.each])
         spread = f"; {together.mean:+.1f} ± {together.std:.1f} over seeds" if together.std is not None else ""
-        points = ", ".join(f"{d.difference:+.1f}" for d in each)
-        same = len(each) == len(SEEDS) and have_one_sign(d.difference for d in each)
-        verdict = decided(pooled.difference, p) if same else "not shown"
-        text = (
-            f"{len(each)} of {len(SEEDS)} training seeds: {points} points{spread}; pooled {difference_text(pooled, p)}"
-        )
-        findings.append(Finding(environment, "", text, verdict))
+        text = f"{len(row.each)} of {len(SEEDS)} training seeds: {row.points} points{spread}; pooled "
+        findings.append(Finding(row.environment, "", text + difference_text(row.pooled, row.p), row.verdict))
     return findings
+
+
+def settled_in_words(findings: Findings) -> list[str]:
+    """Where SALT against LeWM is settled over the training seeds, and where it is not, a sentence each."""
+    (study,) = (one for one in STUDIES if one.name == "seeds")
+    rows, words = _by_training_seed(Evidence(study, findings)), {"holds": "better", "does not hold": "worse"}
+    if not rows:
+        return []
+
+    def named(verdict: Verdict) -> str:
+        found = [f"{tables.environment_name(r.environment)} ({r.points})" for r in rows if r.verdict == verdict]
+        return " and ".join([", ".join(found[:-1])] * (len(found) > 1) + found[-1:])
+
+    shown = [f"{word} on {named(verdict)}" for verdict, word in words.items() if named(verdict)]  # type: ignore[arg-type]
+    settled = f"SALT plans {', and '.join(shown)}" if shown else "neither SALT nor LeWM is shown to plan better"
+    sentences = [
+        f"Over {len(SEEDS)} training seeds under `{study.protocol}` {settled}; in brackets SALT less LeWM in points, "
+        "seed by seed."
+    ]
+    if left := named("not shown"):
+        sentences.append(f"Not settled, for want of seeds or of a clear difference: {left}.")
+    return sentences
 
 
 # --- the studies -----------------------------------------------------------------------------------------------------

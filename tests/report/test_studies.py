@@ -117,6 +117,25 @@ def test_three_seeds_hold_only_together():
     assert verdicts("seeds", findings(*seeds([(70, 30), (60, 30)]))) == {"push-t": "not shown"}  # a seed is missing
 
 
+def test_what_is_settled_over_training_seeds_is_said_in_words():
+    def seeds(environment, counts):
+        for seed, (salt, lewm) in enumerate(counts):
+            end = f"-s{seed}" if seed else ""
+            yield cell(environment, f"salt{end}", range(salt))
+            yield cell(environment, f"lewm{end}-history3", range(lewm))
+
+    ahead, behind = [(70, 30), (60, 30), (65, 40)], [(30, 70), (30, 60), (40, 65)]
+    found = findings(*seeds("two-room", ahead), *seeds("reacher", behind), *seeds("push-t", ahead[:2]))
+    settled, left = studies.settled_in_words(found)
+    assert "SALT plans better on Two-Room (+40.0, +30.0, +25.0), and worse on Reacher (-40.0, -30.0, -25.0);" in settled
+    assert left.endswith(": PushT (+40.0, +30.0).")
+    (one,) = studies.settled_in_words(findings(*seeds("two-room", ahead), *seeds("reacher", ahead)))
+    assert "better on Two-Room (+40.0, +30.0, +25.0) and Reacher (+40.0, +30.0, +25.0);" in one
+    none, _ = studies.settled_in_words(findings(*seeds("cube", ahead[:1])))
+    assert "neither SALT nor LeWM is shown to plan better" in none
+    assert studies.settled_in_words(findings()) == []
+
+
 def test_a_sweep_that_falls_at_both_ends_is_told_from_a_flat_and_from_a_ragged_one():
     def sweep(*counts):
         return findings(
