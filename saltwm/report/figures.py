@@ -6,6 +6,7 @@ Names come from files, so no text is ever parsed as mathematics: the paper's let
 
 import functools
 import io
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from saltwm.disk.records import Anatomy, Diagnosis, PlanRecord
+from saltwm.report.tables import METHOD_NAMES
 
 INK, MUTED, GRID = "#1d2127", "#5c6670", "#dfe3e8"
 _DARK = {INK: "#e8eaed", MUTED: "#9aa4af", GRID: "#343a41"}
@@ -300,6 +302,9 @@ def _legible(name: str, length: int = 34) -> str:
 # --- studies -------------------------------------------------------------------------------------------------------
 
 
+_LETTERS = 90  # along the axis of the widest figure
+
+
 @dataclass(frozen=True)
 class Point:
     """A success rate in percent with its interval: in which environment, of which variant, in whose colour."""
@@ -315,23 +320,64 @@ class Point:
 @_drawn
 def success_by_variant(axes: Axes, title: str, points: Sequence[Point]) -> str:
     """Success of each variant side by side, environment by environment, with 95 % intervals."""
-    places, ticks, at = [], [], 0.0
-    for i, point in enumerate(points):
-        at += 1.0 if i and points[i - 1].group == point.group else 1.8
-        places.append(at)
-        ticks.append(_legible(point.label, 18))
+    places = _places(points)
     for point, x in zip(points, places, strict=True):
         series = Series(point.label, point.method)
         spread = [[point.rate - point.low], [point.high - point.rate]]
         axes.errorbar([x], [point.rate], spread, color=series.colour, marker=series.marker, capsize=2, linewidth=1.2)
-    for group in dict.fromkeys(point.group for point in points):
-        mine = [x for point, x in zip(points, places, strict=True) if point.group == group]
-        axes.text(sum(mine) / len(mine), 103, _legible(group, 24), ha="center", color=MUTED, fontsize=8.5)
-    axes.set_xticks(places, ticks, rotation=40 if len(points) > 6 else 0, ha="right" if len(points) > 6 else "center")
-    axes.set_ylim(0, 112)
+    for group, x in _middles([point.group for point in points], places):
+        axes.text(x, 109, _legible(group, 24), ha="center", color=MUTED, fontsize=8.5)
+    ticks = _middles([f"{point.group}\n{point.label}" for point in points], places)
+    labels = [_legible(name.partition("\n")[2], 18) for name, _ in ticks]
+    low, high = _around(places)
+    room = min((b - a for (_, a), (_, b) in itertools.pairwise(ticks)), default=high - low) * _LETTERS / (high - low)
+    turned = max(map(len, labels)) > room
+    axes.set_xticks([x for _, x in ticks], labels, rotation=40 if turned else 0, ha="right" if turned else "center")
+    axes.set_xlim(low, high)
+    axes.set_ylim(0, 118)
+    axes.set_yticks(range(0, 101, 20))
     axes.grid(visible=False, axis="x")
     _finish(axes, title, "", "% of tasks", legend=False)
+    _name_colours(axes, [point.method for point in points])
     return f"{title}: " + "; ".join(f"{p.group}, {p.label} {p.rate:.0f} %" for p in points) + "."
+
+
+def _places(points: Sequence[Point]) -> list[float]:
+    """Where each point stands: apart from another environment, near one of the same name, which shares its label."""
+    steps = [
+        1.8 if a.group != b.group else 0.45 if a.label == b.label else 1.0
+        for a, b in itertools.pairwise(points)
+    ]  # fmt: skip
+    return list(itertools.accumulate(steps, initial=0.0))
+
+
+def _middles(names: Sequence[str], places: Sequence[float]) -> list[tuple[str, float]]:
+    """Each name once, in the middle of its places."""
+    found: dict[str, list[float]] = {}
+    for name, place in zip(names, places, strict=True):
+        found.setdefault(name, []).append(place)
+    return [(name, sum(where) / len(where)) for name, where in found.items()]
+
+
+def _around(places: Sequence[float], least: float = 6.0) -> tuple[float, float]:
+    """Limits with room at both sides: two points stand beside each other, not at the ends of the page."""
+    middle, width = (places[0] + places[-1]) / 2, max(least, places[-1] - places[0] + 1.6)
+    return middle - width / 2, middle + width / 2
+
+
+def _name_colours(axes: Axes, methods: Sequence[str]) -> None:
+    """Whose colours these are, beside the title, where more than one method is shown."""
+    shown = [Series(METHOD_NAMES.get(method, method), method) for method in dict.fromkeys(methods)]
+    marks = [axes.plot([], [], color=one.colour, marker=one.marker, linestyle="none")[0] for one in shown]
+    if len(shown) > 1:
+        place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderpad": 0.0}
+        axes.legend(marks, [_legible(one.label) for one in shown], ncol=len(shown), handletextpad=0.2, **place)
+
+
+def on_white(svg: str) -> str:
+    """The drawing with a white ground, for a document that is shown on light pages and on dark ones."""
+    tag_end = svg.index(">", svg.index("<svg")) + 1
+    return f'{svg[:tag_end]}\n <rect width="100%" height="100%" fill="#ffffff"/>{svg[tag_end:]}'
 
 
 def _finish(axes: Axes, title: str, xlabel: str, ylabel: str, *, legend: bool = True) -> None:

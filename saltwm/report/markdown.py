@@ -13,6 +13,7 @@ from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report import paper_figures, sections, studies, tables
 from saltwm.report.claims import PAPERS_LEWM, Claim, claims
+from saltwm.report.figures import on_white
 from saltwm.report.findings import HOW_TO_COMPARE, Findings, read_findings
 from saltwm.report.frames import changed_by_frames
 from saltwm.report.imitation import imitation
@@ -62,7 +63,7 @@ class Made:
         findings = read_findings(self.results, self.again)
         texts = {self.out: document(findings, self.command)}
         drawn = [(study.name, study.drawing) for study in studies.study_reports(findings) if study.drawing]
-        texts |= {self.out.parent / studies.figure_file(name): drawing.light for name, drawing in drawn}
+        texts |= {self.out.parent / studies.figure_file(name): on_white(drawing.light) for name, drawing in drawn}
         if self.readme is not None:
             has_papers = _has_papers(findings)
             table, markers = (readme_table(findings), (BEGIN, END)) if has_papers else (_search_table(findings), SEARCH)

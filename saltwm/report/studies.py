@@ -400,7 +400,8 @@ def study_reports(findings: Findings) -> list[_StudyReport]:
 def _report(evidence: Evidence) -> _StudyReport | None:
     study, points, missing = evidence.study, [], 0
     lines: list[tuple[Entry | str, ...]] = []
-    if not _is_begun(evidence):
+    begun = {tables.environment_name(environment) for environment in _begun_in(evidence)}
+    if not begun:
         return None
     for environment in study.environments:
         instead = []
@@ -424,20 +425,24 @@ def _report(evidence: Evidence) -> _StudyReport | None:
         study.name,
         Table(study.title, (*header, "against SALT", *study.more), tuple(lines), note, ("variant", "against SALT")),
         Claim(study.sentence, study.place, study.rule, tuple(study.judge(evidence))),
-        success_by_variant(study.title, points, size=(7.5, 3.0)),
+        success_by_variant(study.title, [point for point in points if point.group in begun], size=(7.5, 3.0)),
         missing,
         study.sentences(evidence),
     )
 
 
-def _is_begun(evidence: Evidence) -> bool:
+def _begun_in(evidence: Evidence) -> list[str]:
+    """The environments of which more than the reference is recorded: alone it answers nothing."""
     study = evidence.study
-    return any(
-        _is_studys_own(study, arm) and evidence.cells(environment, arm.method, horizon)
+    return [
+        environment
         for environment in study.environments
-        for horizon in study.horizons
-        for arm in study.arms(environment)
-    )
+        if any(
+            _is_studys_own(study, arm) and evidence.cells(environment, arm.method, horizon)
+            for horizon in study.horizons
+            for arm in study.arms(environment)
+        )
+    ]
 
 
 def _is_studys_own(study: Study, arm: Arm) -> bool:

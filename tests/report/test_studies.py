@@ -1,17 +1,21 @@
 """Studies are judged by their rules: what was made to be there is found, and nothing where there is nothing."""
 
 import dataclasses
+import itertools
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
+import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from small_records import small_cell
 
 from saltwm.disk.records import ModelVariant
 from saltwm.evaluation.paired import holm
 from saltwm.ground.config import CEMConfig, MapConfig
 from saltwm.ground.strict_json import to_plain
-from saltwm.report import studies
+from saltwm.report import figures, studies
 from saltwm.report.studies import STUDIES, study_reports
 
 BY_NAME = {study.name: study for study in STUDIES}
@@ -179,3 +183,51 @@ def test_long_horizons_are_corrected_for_the_number_of_tests():
     found = report("horizon", findings(*cells))
     assert all("LeWM with one frame" in f.condition for f in found.claim.findings)
     assert {f.verdict for f in found.claim.findings} == {"holds" if min(holm([1 / 64] * 3)) < 0.05 else "not shown"}
+
+
+def test_a_figure_leaves_out_an_environment_of_which_only_the_reference_is_there():
+    both = [cell(environment, "salt", range(90)) for environment in ("two-room", "reacher")]
+    smaller = [cell(environment, "salt-d96", range(80)) for environment in ("two-room", "reacher")]
+    assert report("dim", findings(*both, smaller[0])).drawing.alt == (
+        "Size of the latent (Figure 8): Two-Room, 96 80 %; Two-Room, 192 90 %."
+    )
+    assert "Reacher, 192 90 %" in report("dim", findings(*both, *smaller)).drawing.alt
+
+
+def labels_of(points):
+    """Each label below the axis, and its corners in pixels."""
+    with mpl.rc_context(figures._STYLE):
+        figure = Figure(figsize=(7.5, 3.0), layout="constrained")
+        axes = figure.subplots()
+        figures.success_by_variant.__wrapped__(axes, "A study", points)
+        figure.draw_without_rendering()
+    return [(label, label.get_window_extent()) for label in axes.get_xticklabels()]
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 6, 8, 12])
+@pytest.mark.parametrize("name", ["{}", "H={}", "SALT one-step {}"])
+def test_labels_are_turned_before_they_touch(n, name):
+    found = labels_of([figures.Point("Two-Room", name.format(i), "salt", 90.0, 80.0, 95.0) for i in range(n)])
+    for (a, left), (_, right) in itertools.pairwise(found):
+        assert a.get_rotation() == 40 or left.x1 + 2 < right.x0
+
+
+def test_two_points_stand_beside_each_other_and_not_at_the_ends_of_the_page():
+    (_, left), (_, right) = labels_of([figures.Point("Reacher", label, "salt", 9.0, 8.0, 10.0) for label in "ab"])
+    assert right.x0 - left.x1 < 750 / 4
+
+
+def test_two_methods_of_one_name_share_its_label():
+    points = [
+        figures.Point(place, f"H={horizon}", method, 50.0, 40.0, 60.0)
+        for place in ("Two-Room", "Reacher")
+        for horizon in (10, 15)
+        for method in ("salt", "lewm")
+    ]
+    assert [label.get_text() for label, _ in labels_of(points)] == ["H=10", "H=15", "H=10", "H=15"]
+
+
+def test_a_document_s_figure_has_a_ground_of_its_own():
+    drawing = figures.success_by_variant("A study", [figures.Point("Two-Room", "A0", "salt", 90.0, 80.0, 95.0)])
+    first = next(iter(ElementTree.fromstring(figures.on_white(drawing.light))))
+    assert (first.tag.rpartition("}")[2], first.get("fill"), first.get("width")) == ("rect", "#ffffff", "100%")
