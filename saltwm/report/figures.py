@@ -96,6 +96,12 @@ class Drawing:
     dark: str
     alt: str
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in points: a page leaves room for a figure before it is loaded."""
+        width, height = self.light.partition('viewBox="')[2].partition('"')[0].split()[2:]
+        return round(float(width)), round(float(height))
+
 
 def _drawn(draw: Callable[..., str]) -> Callable[..., Drawing]:
     """Turn `draw(axes, ...) -> alt text` into a function that returns the Drawing.

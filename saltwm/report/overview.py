@@ -134,7 +134,13 @@ def _how_well(row: PooledRow, others: Sequence[PooledRow]) -> str:
 
 def _searched_better(salt: PooledRow, rows: Sequence[PooledRow]) -> list[str]:
     """The best of the other searches with the same model, if it reaches more."""
-    others = [row for row in rows if row.label.startswith(f"{salt.label} with ")]
+    weights = {cell.evaluation.checkpoint_sha256 for cell in salt.cells}
+    others = [
+        row
+        for row in rows
+        if row.label.startswith(f"{salt.label} with ")
+        and {cell.evaluation.checkpoint_sha256 for cell in row.cells} <= weights  # not a model that was trained further
+    ]
     best = max(others, key=_share, default=salt)
     if _share(best) <= _share(salt) or best.rate is None:
         return []

@@ -4,6 +4,7 @@ import hashlib
 import importlib.metadata
 import platform
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -418,11 +419,13 @@ def _galleries(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Galle
     pictures = _grouped(findings.pictures, lambda picture: picture.cell)
     for title, contest in _grouped(rows, lambda row: f"{tables.protocol_name(row)}, seed {row.seed}").items():
         meetings: dict[str, list[Filmed]] = {}
+        called = Counter(row.label for row in contest)
         for row in contest:
+            label = row.label if called[row.label] == 1 else f"{row.label}, training seed {row.training_seed}"
             for stem, shown in _grouped(pictures.get(row.cell, []), lambda picture: Path(picture.name).stem).items():
                 caption, outcome = picture_caption(stem)
                 by_kind = {picture.kind: picture for picture in shown}
-                filmed = Filmed(row.label, row.method, outcome, by_kind.get("gif"), by_kind.get("png"))
+                filmed = Filmed(label, row.method, outcome, by_kind.get("gif"), by_kind.get("png"))
                 meetings.setdefault(caption, []).append(filmed)
         if meetings:
             chosen = sorted(meetings.items(), key=lambda item: -len(item[1]))[:_TASKS_SHOWN]

@@ -423,7 +423,13 @@ def _report(evidence: Evidence) -> _StudyReport | None:
     note += f" {study.note}" if study.note else ""
     return _StudyReport(
         study.name,
-        Table(study.title, (*header, "against SALT", *study.more), tuple(lines), note, ("variant", "against SALT")),
+        Table(
+            study.title,
+            (*header, "against SALT", *study.more),
+            tuple(lines),
+            note,
+            ("variant", "against SALT", "against LeWM"),
+        ),
         Claim(study.sentence, study.place, study.rule, tuple(study.judge(evidence))),
         success_by_variant(study.title, [point for point in points if point.group in begun], size=(7.5, 3.0)),
         missing,

@@ -1,6 +1,7 @@
 """The pages' templates: every name escaped, nothing that a page could run, nothing fetched from elsewhere (P15)."""
 
 import base64
+import re
 from typing import Any
 
 from saltwm.report import tables
@@ -25,6 +26,7 @@ def template(name: str) -> Any:
         duration=tables.duration,
         prose=_prose,
         whole_words=_whole_words,
+        unbroken=_unbroken,
     )
     return environment.get_template(name)
 
@@ -45,6 +47,11 @@ def _whole_words(text: str) -> Any:
 
     whole = Markup('<span class="whole">{}</span>')
     return Markup(" ").join(whole.format(word) if "-" in word else escape(word) for word in text.split(" "))
+
+
+def _unbroken(text: str) -> str:
+    """The text with each number on one line with its % or its p."""
+    return re.sub(r"(?<=\d) (?=%)|(?<=\bp) (?=\d)", "\N{NO-BREAK SPACE}", text)
 
 
 def _data_uri(picture: Picture) -> str:

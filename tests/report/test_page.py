@@ -19,8 +19,8 @@ from saltwm.ground.strict_json import to_plain
 from saltwm.report import tables
 from saltwm.report.findings import Picture, picture_caption, read_findings
 from saltwm.report.overview import _searched_better, bands, in_words, verdicts
-from saltwm.report.page import Media, _title, render, write_page
-from saltwm.report.templates import _whole_words
+from saltwm.report.page import Media, _galleries, _title, render, write_page
+from saltwm.report.templates import _unbroken, _whole_words
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +128,30 @@ def test_a_search_that_reaches_more_with_the_same_model_is_named(results):
     (said,) = _searched_better(salt, [salt, poorer, lewm, searched])
     assert said == "With another search the same model plans reliably: 20 of 20 (MAP)."
     assert _searched_better(salt, [salt, poorer, lewm]) == []
+    further = [dataclasses.replace(cell.evaluation, checkpoint_sha256="cd" * 32) for cell in salt.cells]
+    cells = (dataclasses.replace(cell, evaluation=e) for cell, e in zip(salt.cells, further, strict=True))
+    assert _searched_better(salt, [salt, dataclasses.replace(searched, cells=tuple(cells))]) == []  # another model
+
+
+def test_every_figure_says_its_size_so_that_a_link_into_the_page_ends_where_it_points(page):
+    pictures = re.findall(r"<img [^>]*>", page)
+    assert any(".svg" in picture for picture in pictures)
+    for picture in pictures:
+        width, height = (int(re.search(rf' {side}="(\d+)"', picture)[1]) for side in ("width", "height"))
+        assert 0.1 < height / width < 10
+
+
+def test_films_of_one_method_s_training_seeds_are_told_apart(results):
+    findings = read_findings(results)
+    rows = [row for row in tables.success_rows(findings.cells) if (row.method, row.environment) == ("salt", "two-room")]
+    twice = [dataclasses.replace(row, training_seed=seed) for row in rows for seed in (0, 1)]
+    for shown, labels in ((rows, {"SALT"}), (twice, {"SALT, training seed 0", "SALT, training seed 1"})):
+        galleries = list(_galleries(findings, shown))
+        assert {one.label for g in galleries for meeting in g.meetings for one in meeting.filmed} == labels
+
+
+def test_a_number_stays_with_its_percent():
+    assert _unbroken("(95 %; 89 to 98), p 0.03, up to 5 blocks") == "(95\xa0%; 89 to 98), p\xa00.03, up to 5 blocks"
 
 
 def test_the_title_names_models_and_not_their_searches(results):
