@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sabotages import SABOTAGES, Sabotage
@@ -24,13 +25,18 @@ def main(names: list[str]) -> int:
     """Exit code."""
     chosen = [sabotage for sabotage in SABOTAGES if not names or sabotage.name in names]
     missed = 0
-    for sabotage in chosen:
-        started = time.monotonic()
-        verdict = attempt(sabotage)
-        missed += not verdict.startswith("caught")
-        print(f"{sabotage.name}  {sabotage.what:<48}  {time.monotonic() - started:5.0f} s  {verdict}", flush=True)
+    with ThreadPoolExecutor(os.cpu_count()) as side_by_side:
+        for sabotage, (verdict, seconds) in zip(chosen, side_by_side.map(timed, chosen), strict=True):
+            missed += not verdict.startswith("caught")
+            print(f"{sabotage.name}  {sabotage.what:<48}  {seconds:5.0f} s  {verdict}", flush=True)
     print(f"{len(chosen) - missed} of {len(chosen)} caught")
     return 1 if missed else 0
+
+
+def timed(sabotage: Sabotage) -> tuple[str, float]:
+    """What became of it, and how many seconds that took."""
+    started = time.monotonic()
+    return attempt(sabotage), time.monotonic() - started
 
 
 def attempt(sabotage: Sabotage) -> str:
