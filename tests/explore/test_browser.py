@@ -300,6 +300,32 @@ def test_a_narrow_screen_scrolls_in_one_direction_only(page, running, view):
     assert wide <= 375
 
 
+def test_a_narrow_screen_shows_the_world_before_its_settings_and_whole_words_in_tables(page, running):
+    page.resize(375, 800)
+    page.open(running, "act?model=two-room-salt")
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+    world, settings = (page.driver.execute_script(top, selector) for selector in (".pictures", ".panel"))
+    assert world < settings
+    page.open(running, "browse")
+    heights = page.wait(lambda: [row.size["height"] for row in page.all("tbody tr")])
+    assert max(heights) < 45  # one line of text
+
+
+@pytest.mark.parametrize("view", ["act", "imagine", "map"])
+def test_an_address_with_a_model_that_is_not_here_says_which_one_is_shown(page, running, view):
+    page.open(running, f"{view}?model=two-room-other")
+    assert "no model two-room-other" in page.all("#notice")[0].text
+    page.open(running, f"{view}?model=two-room-salt")
+    assert page.all("#notice")[0].text == ""
+
+
+def test_the_dotted_line_of_a_distance_is_named(page, running):
+    page.open(running, "browse")
+    page.wait(lambda: page.all(".legend .dotted"))
+    assert page.all(".legend .dotted")[0].text == "reached"
+    assert page.all(".chart .limit")
+
+
 @functools.cache
 def axe():
     """axe-core's script, from npm; None where it cannot be had."""

@@ -4,7 +4,7 @@ import { calm, choice, copy, fill, h, milliseconds, notice, number, setOptions, 
 import { BarChart, LineChart } from "./charts.js";
 import { newest } from "./live.js";
 import { Picture, bitmap, ring, trail } from "./picture.js";
-import { catalogue, decoderReady, decoderWords, failed, followDecoder, gallery, live, shared, usable, writeAddress } from "./world.js";
+import { catalogue, chosen, decoderReady, decoderWords, failed, followDecoder, gallery, live, shared, usable, writeAddress } from "./world.js";
 
 const PLANNERS = {
   map: "The likeliest plan: what the action prior expects and the goal together, by Gauss-Newton steps.",
@@ -23,7 +23,7 @@ export async function act(query) {
   const { models } = await catalogue();
   const able = usable(models);
   if (!able.length) return { element: h("p", { class: "empty" }, models.find((m) => m.problem)?.problem ?? "No model with a simulator was given.") };
-  const asked = able.find((entry) => entry.name === (query.get("model") ?? shared.model)) ?? able[0];
+  const asked = chosen(able, query);
   const s = {
     model: asked.name, scene: null, start: null, state: null, goal: null, queue: [], step: 0, plans: 0, sinceLook: 0,
     planner: null, horizon: 5, look: "1", history: 1, looked: [], taken: [], begin: 0, speed: "normal",
@@ -40,7 +40,7 @@ export async function act(query) {
   const play = h("button", { type: "button", class: "main playing-key", on: { click: toggle } }, "Play");
   const single = h("button", { type: "button", on: { click: () => oneStep() } }, "One step");
   const again = h("button", { type: "button", on: { click: reset } }, "Back to the start");
-  const distance = new LineChart({ title: "True distance to the goal", x: "step", height: 130 });
+  const distance = new LineChart({ title: "True distance, in success radii", x: "step", height: 130 });
   const cost = new LineChart({ title: "Cost: expected by plans, and seen", x: "step", height: 130 });
   const times = new BarChart({ title: "Time of each decision", height: 120 });
   const search = new LineChart({ title: "The search: cost by iteration", x: "iteration", height: 120 });
@@ -447,7 +447,7 @@ export async function act(query) {
   }
 
   function charts() {
-    distance.set([{ name: "success radii", kind: "truth", points: s.distances }], { limit: 1, floor: 0, low: 0 });
+    distance.set([{ name: "distance", kind: "truth", points: s.distances }], { limit: 1, limitName: "reached", floor: 0, low: 0 });
     cost.set([
       ...s.expected.map((points, place_) => ({ name: "expected", quiet: place_ > 0, kind: "dream", dash: true, points })),
       { name: "seen at a look", kind: "truth", dots: true, points: s.seen },

@@ -223,7 +223,7 @@ class Pane {
     this.now = new Picture("Now", { kind: "truth" });
     this.goal = new Picture("Goal", { kind: "goal" });
     this.imagined = new Picture("Imagined", { kind: "dream" });
-    this.distance = new LineChart({ title: "True distance", x: "step", height: 116 });
+    this.distance = new LineChart({ title: "True distance, in success radii", x: "step", height: 116 });
     this.cost = new LineChart({ title: "Cost", x: "step", height: 116 });
     this.heading = h("h3");
     this.rule = h("p", { class: "soft small" });
@@ -253,7 +253,7 @@ class Pane {
     this.imagined.element.hidden = !header.imagined.length;
     const high = header.distances.length - 1;
     const looks = { name: "looks", kind: "soft", dots: true, points: header.plans.map((plan) => [plan.step, 0]) };
-    this.distance.set([{ name: "success radii", kind: "truth", points: header.distances.map((d, step) => [step, d]) }, looks], { limit: 1, floor: 0, low: 0, high });
+    this.distance.set([{ name: "distance", kind: "truth", points: header.distances.map((d, step) => [step, d]) }, looks], { limit: 1, limitName: "reached", floor: 0, low: 0, high });
     this.cost.element.hidden = !header.imagined.length;
     this.cost.set([
       { name: "expected", kind: "dream", dash: true, points: header.imagined.map((e) => [e.step, e.expected_cost]) },

@@ -38,11 +38,11 @@ export class LineChart {
   }
 
   // series: {name, kind, points: [[x, y]], dots, dash, thin, quiet}
-  set(series, { low = null, high = null, limit = null, floor = null } = {}) {
+  set(series, { low = null, high = null, limit = null, limitName = "", floor = null } = {}) {
     const scale = (y) => (this.log ? Math.log10(Math.max(y, 1e-9)) : y);
     const points = series.flatMap((s) => s.points).filter(([, y]) => y !== null && Number.isFinite(y));
     fill(this.picture);
-    fill(this.legend, series.filter((s) => s.name && !s.quiet).map((s) => h("span", { class: `s-${s.kind}` }, s.name)));
+    fill(this.legend, series.filter((s) => s.name && !s.quiet).map((s) => h("span", { class: `s-${s.kind}` }, s.name)), limitName ? h("span", { class: "s-goal dotted" }, limitName) : null);
     if (!points.length) {
       this.picture.append(svg("text", { x: this.width / 2, y: this.height / 2, "text-anchor": "middle" }, "nothing yet"));
       return;

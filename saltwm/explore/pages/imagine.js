@@ -5,14 +5,14 @@ import { affine, nearest } from "./affine.js";
 import { BarChart, LineChart } from "./charts.js";
 import { newest } from "./live.js";
 import { Picture, bitmap } from "./picture.js";
-import { catalogue, decoderReady, decoderWords, failed, followDecoder, gallery, live, shared, writeAddress } from "./world.js";
+import { catalogue, chosen, decoderReady, decoderWords, failed, followDecoder, gallery, live, shared, writeAddress } from "./world.js";
 
 export async function imagine(query) {
   const { models } = await catalogue();
   const able = models.filter((entry) => !entry.problem && entry.dataset);
   if (!able.length) return { element: h("p", { class: "empty" }, "Imagining needs a model and a dataset of its world.") };
-  const chosen = able.find((entry) => entry.name === (query.get("model") ?? shared.model)) ?? able[0];
-  const s = { model: chosen.name, entry: chosen, blocks: [], count: Number(query.get("blocks")) || 5, fine: null, state: null, scene: null, stored: null, sheet: null, affine: null, z: null, closed: false };
+  const entry = chosen(able, query);
+  const s = { model: entry.name, entry, blocks: [], count: Number(query.get("blocks")) || 5, fine: null, state: null, scene: null, stored: null, sheet: null, affine: null, z: null, closed: false };
 
   const happens = h("div", { class: "line" });
   const expects = h("div", { class: "line" });

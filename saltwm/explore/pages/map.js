@@ -3,7 +3,7 @@
 import { choice, fill, h, number, setOptions } from "./dom.js";
 import { project } from "./affine.js";
 import { Picture } from "./picture.js";
-import { catalogue, failed, gallery, live, shared, writeAddress } from "./world.js";
+import { catalogue, chosen, failed, gallery, live, shared, writeAddress } from "./world.js";
 
 const PAIRS = [["0-1", "1 and 2"], ["0-2", "1 and 3"], ["1-2", "2 and 3"], ["2-3", "3 and 4"], ["4-5", "5 and 6"]];
 // Viridis, thinned: it is read the same by everybody and in grey.
@@ -20,7 +20,7 @@ export async function map(query) {
   const { models } = await catalogue();
   const able = models.filter((entry) => !entry.problem && entry.dataset);
   if (!able.length) return { element: h("p", { class: "empty" }, "The map needs a model and a dataset of its world.") };
-  const asked = able.find((entry) => entry.name === (query.get("model") ?? shared.model)) ?? able[0];
+  const asked = chosen(able, query);
   const s = { model: asked.name, pair: query.get("axes") ?? "0-1", by: query.get("by") ?? "cost", goal: Number(query.get("goal")) || 0, at: 0, sheet: null, points: [], fields: [] };
 
   const canvas = h("canvas", { tabindex: 0, role: "img", "aria-label": "Map of latents" });

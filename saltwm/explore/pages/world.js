@@ -38,6 +38,13 @@ export async function catalogue() {
   return shared.catalogue;
 }
 
+// The model that the address names, or the last one; an address from elsewhere may name one that is not here.
+export function chosen(able, query) {
+  const named = query.get("model");
+  const found = able.find((entry) => entry.name === (named ?? shared.model)) ?? able[0];
+  if (named && found.name !== named) notice(`There is no model ${named} to show here; this is ${found.name}.`, 12);
+  return found;
+}
 export const usable = (models) => models.filter((model) => !model.problem && model.simulated);
 
 const galleries = new Map();
