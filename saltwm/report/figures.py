@@ -103,20 +103,23 @@ class Drawing:
         return round(float(width)), round(float(height))
 
 
-def _drawn(draw: Callable[..., str]) -> Callable[..., Drawing]:
+def drawn(draw: Callable[..., str]) -> Callable[..., Drawing]:
     """Turn `draw(axes, ...) -> alt text` into a function that returns the Drawing.
 
     Panels share one size and margins, so that their axes line up and nothing has to be drawn twice to be measured;
-    a drawing with names along its axis is given its own `size` and is measured.
+    a drawing with names along its axis is given its own `size` and is measured. With a `grid` of rows and columns
+    `draw` gets that many axes, row by row.
     """
 
     @functools.wraps(draw)
-    def wrapper(*args: Any, size: tuple[float, float] | None = None, **options: Any) -> Drawing:
+    def wrapper(
+        *args: Any, size: tuple[float, float] | None = None, grid: tuple[int, int] | None = None, **options: Any
+    ) -> Drawing:
         with mpl.rc_context(_STYLE):
             figure = Figure(figsize=size or _SIZE, layout="constrained" if size else None)
             if not size:
                 figure.subplots_adjust(**_MARGINS)
-            alt = draw(figure.subplots(), *args, **options)
+            alt = draw(figure.subplots(*grid, squeeze=False) if grid else figure.subplots(), *args, **options)
             buffer = io.StringIO()
             figure.savefig(buffer, format="svg", transparent=True, metadata=_NO_METADATA)
         light = buffer.getvalue()
@@ -132,7 +135,7 @@ def _drawn(draw: Callable[..., str]) -> Callable[..., Drawing]:
 # --- training ------------------------------------------------------------------------------------------------------
 
 
-@_drawn
+@drawn
 def curves(
     axes: Axes,
     title: str,
@@ -160,7 +163,7 @@ def curves(
         )
     if log:
         _log_axis(axes)
-    _finish(axes, title, "training step", unit)
+    finish(axes, title, "training step", unit)
     return f"{title} over training steps for {_names(series for series, _ in runs)}."
 
 
@@ -174,7 +177,7 @@ def _binned(points: np.ndarray) -> np.ndarray:
 # --- diagnostics ---------------------------------------------------------------------------------------------------
 
 
-@_drawn
+@drawn
 def by_step(
     axes: Axes,
     title: str,
@@ -188,6 +191,30 @@ def by_step(
     unit: str = "",
 ) -> str:
     """One quantity of the diagnosis by rollout step, a line per run, with the band between two other fields."""
+    lines_by_step(axes, field, runs, log=log, band=band)
+    if limits:
+        axes.set_ylim(*limits)
+    if log:
+        _log_axis(axes)
+    if guide:
+        axes.axhline(guide[0], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        axes.annotate(
+            guide[1], (1, guide[0]), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
+            ha="right", color=MUTED, fontsize=8,
+        )  # fmt: skip
+    finish(axes, title, "rollout step k", unit)
+    return f"{title} by rollout step for {_names(series for series, _ in runs)}."
+
+
+def lines_by_step(
+    axes: Axes,
+    field: str,
+    runs: Sequence[tuple[Series, Diagnosis]],
+    *,
+    log: bool = False,
+    band: tuple[str, str] | None = None,
+) -> None:
+    """A line per run on axes of whole steps."""
     for series, diagnosis in runs:
         values = np.array(getattr(diagnosis, field), dtype=np.float64)
         steps = np.arange(1, len(values) + 1)
@@ -199,25 +226,13 @@ def by_step(
         if band:
             low, high = (np.array(getattr(diagnosis, name), dtype=np.float64) for name in band)
             axes.fill_between(steps, low, high, color=series.colour, alpha=0.18, linewidth=0)
-    if limits:
-        axes.set_ylim(*limits)
-    if log:
-        _log_axis(axes)
-    if guide:
-        axes.axhline(guide[0], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-        axes.annotate(
-            guide[1], (1, guide[0]), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
-            ha="right", color=MUTED, fontsize=8,
-        )  # fmt: skip
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-    _finish(axes, title, "rollout step k", unit)
-    return f"{title} by rollout step for {_names(series for series, _ in runs)}."
 
 
 # --- episodes --------------------------------------------------------------------------------------------------------
 
 
-@_drawn
+@drawn
 def steps_to_success(axes: Axes, title: str, methods: Sequence[tuple[Series, Sequence[int], int]], budget: int) -> str:
     """Share of all tasks that each method reached in each tenth of the budget: (series, steps of successes, n)."""
     edges = np.linspace(0, budget, 11)
@@ -232,11 +247,11 @@ def steps_to_success(axes: Axes, title: str, methods: Sequence[tuple[Series, Seq
     rows = -(-len(methods) // 3)
     axes.set_ylim(0, max(1.0, axes.get_ylim()[1]) * (1.08 + 0.12 * rows))  # room for the legend above the bars
     axes.legend(loc="upper left", ncols=3, columnspacing=1.2, handlelength=1.2)
-    _finish(axes, title, "environment steps", "% of tasks", legend=False)
+    finish(axes, title, "environment steps", "% of tasks", legend=False)
     return f"{title}: histogram of steps to success for {_names(series for series, *_ in methods)}."
 
 
-@_drawn
+@drawn
 def elite_costs(axes: Axes, title: str, plans: Sequence[PlanRecord], series: Series, end: int) -> str:
     """The mean elite cost of each plan of an episode as its search went on, drawn over the steps that it was for."""
     for plan, until in zip(plans, [*(plan.step for plan in plans[1:]), end], strict=True):
@@ -246,11 +261,11 @@ def elite_costs(axes: Axes, title: str, plans: Sequence[PlanRecord], series: Ser
         axes.plot(steps[-1], plan.elite_costs[-1], "o", color=series.colour)
     if all(cost > 0 for plan in plans for cost in plan.elite_costs):
         _log_axis(axes)
-    _finish(axes, title, "environment step", "mean elite cost", legend=False)
+    finish(axes, title, "environment step", "mean elite cost", legend=False)
     return f"{title}: what each of {len(plans)} plans of {series.label} found and promised."
 
 
-@_drawn
+@drawn
 def failure_bars(
     axes: Axes, title: str, methods: Sequence[tuple[Series, Anatomy]], *, limit: float | None = None
 ) -> str:
@@ -269,11 +284,11 @@ def failure_bars(
     axes.set_xlim(0, limit or max(10.0, left.max() * 1.05))
     # The names are as long as their owners like; the legend goes below, where it covers no bar.
     axes.figure.legend(loc="outside lower center", ncols=3, handlelength=1.2, columnspacing=1.2)
-    _finish(axes, title, "% of all episodes", "", legend=False)
+    finish(axes, title, "% of all episodes", "", legend=False)
     return f"{title}: shares of failed episodes by kind for {_names(series for series, _ in methods)}."
 
 
-@_drawn
+@drawn
 def failure_ratios(axes: Axes, title: str, methods: Sequence[tuple[Series, Anatomy]], threshold: float) -> str:
     """The ratio r of each classified failure, one row of marks per method, on a logarithmic axis."""
     for row, (series, anatomy) in enumerate(methods):
@@ -290,7 +305,7 @@ def failure_ratios(axes: Axes, title: str, methods: Sequence[tuple[Series, Anato
     axes.set_yticks(range(len(methods)), [_legible(series.label) for series, _ in methods])
     axes.set_ylim(len(methods) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    _finish(axes, title, "r = c / ĉ", "", legend=False)
+    finish(axes, title, "r = c / ĉ", "", legend=False)
     return f"{title}: ratio of found to promised cost per failed episode for {_names(series for series, _ in methods)}."
 
 
@@ -323,7 +338,7 @@ class Point:
     high: float
 
 
-@_drawn
+@drawn
 def success_by_variant(axes: Axes, title: str, points: Sequence[Point]) -> str:
     """Success of each variant side by side, environment by environment, with 95 % intervals."""
     places = _places(points)
@@ -343,7 +358,7 @@ def success_by_variant(axes: Axes, title: str, points: Sequence[Point]) -> str:
     axes.set_ylim(0, 118)
     axes.set_yticks(range(0, 101, 20))
     axes.grid(visible=False, axis="x")
-    _finish(axes, title, "", "% of tasks", legend=False)
+    finish(axes, title, "", "% of tasks", legend=False)
     _name_colours(axes, [point.method for point in points])
     return f"{title}: " + "; ".join(f"{p.group}, {p.label} {p.rate:.0f} %" for p in points) + "."
 
@@ -386,7 +401,8 @@ def on_white(svg: str) -> str:
     return f'{svg[:tag_end]}\n <rect width="100%" height="100%" fill="#ffffff"/>{svg[tag_end:]}'
 
 
-def _finish(axes: Axes, title: str, xlabel: str, ylabel: str, *, legend: bool = True) -> None:
+def finish(axes: Axes, title: str, xlabel: str, ylabel: str, *, legend: bool = True) -> None:
+    """Title, labels, and a legend where there are several lines."""
     axes.set_title(_legible(title, 60))
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)

@@ -17,6 +17,7 @@ from saltwm.report.figures import on_white
 from saltwm.report.findings import HOW_TO_COMPARE, Findings, read_findings
 from saltwm.report.frames import changed_by_frames
 from saltwm.report.imitation import imitation
+from saltwm.report.paper_drawings import paper_drawings
 from saltwm.report.table import NONE, escaped, markdown, markdown_table, one_per_line, plain
 from saltwm.report.tables import PooledRow
 
@@ -64,6 +65,8 @@ class Made:
         texts = {self.out: document(findings, self.command)}
         drawn = [(study.name, study.drawing) for study in studies.study_reports(findings) if study.drawing]
         texts |= {self.out.parent / studies.figure_file(name): on_white(drawing.light) for name, drawing in drawn}
+        if _has_papers(findings):
+            texts |= {self.out.parent / one.file: on_white(one.drawing.light) for one in paper_drawings(findings)}
         if self.readme is not None:
             has_papers = _has_papers(findings)
             table, markers = (readme_table(findings), (BEGIN, END)) if has_papers else (_search_table(findings), SEARCH)
@@ -118,7 +121,7 @@ def document(findings: Findings, command: str) -> str:
         *markdown(sections.anatomy(findings)),
         *markdown(sections.kinds(findings)),
         # A folder of other planners only has nothing to say about the paper.
-        *([*_studies(findings), *markdown(sections.elements(findings))] if _has_papers(findings) else []),
+        *([*_studies(findings), *_elements(findings)] if _has_papers(findings) else []),
         *markdown(sections.training(findings)),
         *markdown(sections.evaluating(findings)),
         *markdown(sections.stages(findings)),
@@ -165,8 +168,17 @@ def _studies(findings: Findings) -> list[str]:
         parts += ["\n".join(map(escaped, report.sentences))] if report.sentences else []
         parts += [_in_words(report.claim), *(markdown(sections.claim_table(report.claim)) or ["Not decided yet."])]
     parts += markdown(studies.efficiency(findings), "###")
+    parts += markdown(sections.transition_parameters(findings), "###")
     left = studies.not_begun(findings, reports)
     return [*parts, f"Not run: {', '.join(left)}."] if left else parts
+
+
+def _elements(findings: Findings) -> list[str]:
+    """The list of the paper's tables and figures, and those figures that no study draws."""
+    parts = markdown(sections.elements(findings))
+    for one in paper_drawings(findings):
+        parts += [f"### {one.name}", f"![{escaped(one.drawing.alt)}]({one.file})", one_per_line(escaped(one.caption))]
+    return parts
 
 
 def readme_table(findings: Findings) -> str:

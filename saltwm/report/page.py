@@ -21,6 +21,7 @@ from saltwm.report.findings import Findings, Picture, Run, picture_caption, read
 from saltwm.report.frames import changed_by_frames
 from saltwm.report.imitation import imitation
 from saltwm.report.overview import bands, in_words, verdicts
+from saltwm.report.paper_drawings import paper_drawings
 from saltwm.report.studies import study_reports
 from saltwm.report.table import Table
 from saltwm.report.tables import SuccessRow
@@ -196,6 +197,7 @@ def render(findings: Findings, media: Media | None = None, *, anatomy: bool = Fa
         claims_overview=sections.claims_overview(judged),
         changed_by_frames=changed_by_frames(findings, judged),
         elements=sections.elements(findings),
+        paper_figures=[*paper_drawings(findings), *_study_figures(findings)],
         provenance=sections.provenance(findings),
         stages=sections.stages(findings),
         facts=_facts(findings, names, rows),
@@ -203,6 +205,11 @@ def render(findings: Findings, media: Media | None = None, *, anatomy: bool = Fa
         media=media or Media(),
         anatomy=anatomy,
     )
+
+
+def _study_figures(findings: Findings) -> list[Figure]:
+    """Figures 4, 7 and 8 of the paper among them."""
+    return [Figure(one.drawing, one.table.title) for one in study_reports(findings) if one.drawing]
 
 
 class _Built:

@@ -85,6 +85,16 @@ RHO_AT_20 = {"push-t": {"salt": 1e-6, "lewm": 0.494}}
 EFFICIENCY = {"lewm": ("11.58M", 2.36, 6.5, 2.9, 35.2), "salt": ("0.70M", 0.29, 6.0, 2.4, 11.4)}
 """Table 2: parameters, forward ms, one-step and rollout iterations per second, planning seconds."""
 
+TRANSITION = {  # Table 5: by symbol the component, its shape and its initialisation
+    "W_u": ("generator of U", (192, 192), "0"),
+    "W_v": ("generator of V", (192, 192), "0"),
+    "s": ("singular-value parameters", (192,), "3.0"),
+    "W_g": ("gate", (16, 192), "uniform within 1 / sqrt(192)"),
+    "N": ("modulation modes", (16, 192, 192), "0"),
+    "B": ("action injection", (192, 192), "0"),
+    "b": ("bias", (192,), "0"),
+}
+
 ANATOMY = {  # App. D.2: mismatch, unflagged, episodes
     ("cube", "lewm"): (35, 17, 150),
     ("cube", "salt"): (3, 6, 150),

@@ -4,6 +4,7 @@ The paper's comparison is of plain CEM, blind and without a prior. Other planner
 in a table of their own ("search"), and models that depart from their recipe in another ("variants").
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 from saltwm.disk.records import Cell, Comparison, Diagnosis, Evaluation, Failure, OfRun
@@ -627,13 +628,34 @@ def elements(findings: Findings) -> Table | None:
     for element in ELEMENTS:
         done = element.there(findings)
         state = element.where if done else "not run yet"
-        lines.append([element.name, element.what, state, f"`{element.command}`"])
+        lines.append([element.name, element.what, state, element.paper, f"`{element.command}`"])
     return table(
         "The paper's tables and figures",
-        ["paper", "what", "here", "made by"],
+        ["paper", "what", "here", "paper †", "made by"],
         lines,
-        "Figures are drawn on the report page. `not run yet`: there are no records of it, and the command makes them.",
-        ("what", "here", "made by"),
+        "`not run yet`: there are no records of it, and the command makes them.",
+        ("what", "here", "paper †", "made by"),
+    )
+
+
+def transition_parameters(findings: Findings) -> Table | None:
+    """Table 5: what the transition stores; ours as it was counted for Table 2."""
+    costs = findings.efficiency.predictors if findings.efficiency else ()
+    ours = next((cost.parameters for cost in costs if cost.model == "salt"), None)
+    if ours is None:
+        return None
+    parts = paper_figures.TRANSITION
+    lines = [
+        [what, symbol, " x ".join(map(str, shape)), f"{math.prod(shape):,}", start]
+        for symbol, (what, shape, start) in parts.items()
+    ]
+    total = sum(math.prod(shape) for _, shape, _ in parts.values())
+    return table(
+        "Parameters of the transition (Table 5)",
+        ["component", "symbol", "shape", "parameters †", "initialisation †"],
+        [*lines, ["total", NONE, NONE, f"{total:,}", NONE]],
+        f"d = 192, R = 16. Ours stores {ours:,}; a test compares each part (`tests/model/test_affine.py`).",
+        ("component", "symbol", "initialisation †"),
     )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from saltwm.model import affine
 from saltwm.model.affine import StateAffine
+from saltwm.report import paper_figures
 
 
 def scrambled(dim=6, condition_dim=6, modes=3, spectral=True, seed=0, scale=0.5):
@@ -69,6 +70,12 @@ def test_a_step_of_the_papers_size_equals_the_papers_formula():
 )
 def test_parameter_counts_are_the_papers(modes, spectral, count):
     assert sum(p.numel() for p in StateAffine(192, 192, modes, spectral).parameters()) == count
+
+
+def test_every_part_has_the_shape_of_the_papers_table():
+    found = {name: tuple(p.shape) for name, p in StateAffine().named_parameters()}
+    names = {"W_g": "W_g.weight", "B": "B.weight", "b": "B.bias"}
+    assert found == {names.get(symbol, symbol): shape for symbol, (_, shape, _) in paper_figures.TRANSITION.items()}
 
 
 def test_initialisation_follows_the_papers_table():

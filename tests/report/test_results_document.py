@@ -93,7 +93,10 @@ def test_every_table_and_figure_of_the_paper_has_a_place_or_says_that_it_was_not
     part = text.partition("## The paper's tables and figures")[2].partition("\n## ")[0]
     for name in [f"Table {i}" for i in range(1, 9)] + ["Figure 1a", "Figure 2c", *(f"Figure {i}" for i in range(3, 9))]:
         assert part.count(f"| {name} |") == 1
-    assert "| Table 3 | transition and objective, 2 x 2 | not run yet | `saltwm study objective` |" in part
+    published = "LeWM 82.7 one-step, 77.8 rollout; SALT 84.4, 92.7 %"
+    assert (
+        f"| Table 3 | transition and objective, 2 x 2 | not run yet | {published} | `saltwm study objective` |" in part
+    )
     assert "| Table 1 | success in four environments | Planning success |" in part
 
 
@@ -245,7 +248,7 @@ def test_the_committed_documents_are_what_the_committed_records_give(monkeypatch
 
 def test_the_usual_document_is_not_replaced_by_one_of_other_records(results, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (written,) = Results(results).do()
+    written, *_ = Results(results).do()
     shutil.copytree(results, tmp_path / "others")
     before = written.read_bytes()
     with pytest.raises(UsageError, match="not made from the records in others"):
@@ -253,4 +256,4 @@ def test_the_usual_document_is_not_replaced_by_one_of_other_records(results, tmp
     with pytest.raises(UsageError, match="nowhere: no results to report"):
         Results(Path("nowhere")).do()
     assert written.read_bytes() == before
-    assert Results(results).do() == [written]  # its own records may
+    assert Results(results).do()[0] == written  # its own records may
