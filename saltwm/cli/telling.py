@@ -276,13 +276,15 @@ def _without_simulator(job: Job, data: Path) -> str:
 @tell.register(Info)
 def _described(job: Info, card: dict[str, Any]) -> Told:
     prior = card["action_prior"]
+    shown = card | {"parameters": f"{card['parameters']:,}", "bytes": f"{card['bytes']:,}"}
+    shown["metrics"] = [{name: value} for name, value in card["metrics"].items()]  # a line each
     if not isinstance(prior, dict):
-        return Told(card)
+        return Told(shown, plain=card)
     known = (
         f"plans of {prior['plans_of_blocks']} blocks for goals up to {prior['goals_up_to_blocks']} blocks away; "
         f"explains {prior['explained_share_of_held_out_actions']:.1%} of the variance of held-out actions"
     )
-    return Told(card | {"action_prior": known}, plain=card)
+    return Told(shown | {"action_prior": known}, plain=card)
 
 
 @tell.register(Prior)
@@ -682,6 +684,10 @@ def _study_list(listed: Any) -> Any:
     table = Table("study", "in the paper", "asks", "done", "left, by the records", box=None, header_style="bold")
     for one in listed:
         left = duration(one.seconds_left) if one.seconds_left else ""
-        left += f"{' + ' if left else ''}{one.unknown} steps not timed yet" if one.unknown else ""
+        left += (
+            f"{' + ' if left else ''}{one.unknown} {'step' if one.unknown == 1 else 'steps'} not timed yet"
+            if one.unknown
+            else ""
+        )
         table.add_row(one.name, one.place, one.question, f"{one.done}/{one.steps}", left or "nothing")
     return table

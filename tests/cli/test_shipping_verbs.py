@@ -196,3 +196,14 @@ def test_every_shipped_checkpoint_stands_whole_in_the_list_on_a_narrow_terminal(
     shipped = {str(path.parent) for path in Path("checkpoints").glob("*-*/README.md")}
     assert {line.split()[0] for line in lines[1:-1]} == {path for path in shipped if not path.endswith("-data")}
     assert max(map(len, lines)) <= 80
+
+
+def test_a_model_card_has_a_line_for_each_metric_and_numbers_that_can_be_read(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    main(["info", "two-room-salt", "--json"])
+    card = json.loads(capsys.readouterr().out)
+    main(["info", "two-room-salt"])
+    lines = capsys.readouterr().out.splitlines()
+    assert f"parameters      {card['parameters']:,}" in lines
+    shown = {line.removeprefix("metrics").strip() for line in lines}
+    assert {f"{name.replace('_', ' ')} {value:.4g}" for name, value in card["metrics"].items()} <= shown
