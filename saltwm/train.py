@@ -278,7 +278,10 @@ def count_steps(config: RunConfig, windows: int, processes: int = 1) -> int:
 
 
 def learning_rate(config: RunConfig, step: int, total_steps: int) -> float:
-    """Linear warm-up from 0, then a cosine to 0, per step (App. B.2); once more after each restart."""
+    """Linear warm-up from 0, then a cosine to 0; once more after each restart.
+
+    Per step, as the authors' code takes it; App. B.2 calls the schedule epoch-based.
+    """
     ends = (*(config.train.restarts or ()), total_steps)
     end = next((end for end in ends if step < end), total_steps)
     first = max((start for start in ends if start <= step < end), default=0)

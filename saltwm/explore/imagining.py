@@ -95,7 +95,7 @@ def _recorded(desk: Desk, ask: Imagine) -> list[Moment]:
 
 
 def decompose(desk: Desk, ask: Imagine) -> Answer:
-    """delta_H = sum_k Phi_{k->H} epsilon_k + remainder (eq. 5), term by term, in float64, as far as truth is known."""
+    """delta_H = sum_k Phi_{k->H} epsilon_k + remainder (eq. 4), term by term, in float64, as far as truth is known."""
     import torch
 
     from saltwm.diagnostics.jacobians import in_float64

@@ -168,8 +168,8 @@ def _over(environments: Iterable[str], **choices: Iterable[object]) -> tuple[Var
 def _as_paired(environments: Iterable[str], **choices: Iterable[object]) -> tuple[Variant, ...]:
     """The same, in Two-Room planned with one frame.
 
-    There the first ones were evaluated so, and LeWM reaches as many tasks as with three; elsewhere the paper's
-    interface counts (App. B.5): on Reacher three frames are worth 11 tasks of 100 to LeWM.
+    There the first ones were evaluated so, and a frame hides nothing; elsewhere the paper's interface counts
+    (App. B.5), without which LeWM is half blind where a frame hides a velocity.
     """
     return tuple(dataclasses.replace(v, one_frame=v.environment == "two-room") for v in _over(environments, **choices))
 

@@ -8,12 +8,12 @@ import torch
 from trainers import result_bytes
 
 from saltwm.disk import checkpoint, durable
-from saltwm.ground.config import ObjectiveConfig
+from saltwm.ground.config import ObjectiveConfig, WorldSpec
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.presets import run_config
 from saltwm.jobs.train import Train
 from saltwm.jobs.variants import variant_of
-from saltwm.losses.regulariser import Regulariser
+from saltwm.losses.regulariser import Regulariser, require_fitting
 from saltwm.losses.sigreg import draw_projections
 from saltwm.losses.table import OBJECTIVES, Seen, weights_of
 from saltwm.model.traits import TRANSITIONS
@@ -153,6 +153,24 @@ def test_what_an_objective_lacks_is_named_before_anything_is_written(name, chang
     with pytest.raises(UsageError, match=message):
         train(config, dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_memory_that_the_windows_cannot_fill_is_refused_before_anything_is_written(tiny, dataset, tmp_path):
+    affine = dataclasses.replace(tiny.model.affine, memory=True)
+    config = dataclasses.replace(
+        tiny,
+        model=dataclasses.replace(tiny.model, affine=affine),
+        objective=dataclasses.replace(tiny.objective, objective="rollout", starts=1),
+    )
+    with pytest.raises(UsageError, match="rollouts start from two frames"):
+        train(config, dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["smwm", "delta-jepa"])
+def test_inverse_dynamics_of_a_world_without_actions_is_refused(name, tiny):
+    with pytest.raises(UsageError, match="inverse needs actions to predict, and these data have none"):
+        require_fitting(config_of(tiny, name), WorldSpec("two-room", 0, image_size=8))
 
 
 @pytest.mark.parametrize(
