@@ -319,4 +319,4 @@ def short_planner(planner: dict[str, Any]) -> str:
         for key, value in planner.items()
         if key != "kind"
     )
-    return f"{planner['kind']}: {settings}" if "kind" in planner else settings
+    return ": ".join(part for part in (planner.get("kind"), settings) if part)  # the prior alone has no settings

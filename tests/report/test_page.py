@@ -17,7 +17,7 @@ from saltwm.evaluation.tasks import write_tasks
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.strict_json import to_plain
 from saltwm.report import tables
-from saltwm.report.findings import Picture, picture_caption, read_findings
+from saltwm.report.findings import Picture, picture_caption, read_findings, short_planner
 from saltwm.report.overview import _searched_better, bands, in_words, verdicts
 from saltwm.report.page import Media, _galleries, _title, render, write_page
 from saltwm.report.templates import _unbroken, _whole_words
@@ -148,6 +148,12 @@ def test_films_of_one_method_s_training_seeds_are_told_apart(results):
     for shown, labels in ((rows, {"SALT"}), (twice, {"SALT, training seed 0", "SALT, training seed 1"})):
         galleries = list(_galleries(findings, shown))
         assert {one.label for g in galleries for meeting in g.meetings for one in meeting.filmed} == labels
+
+
+def test_a_planner_is_told_with_its_settings_or_by_its_name_alone():
+    assert short_planner({"kind": "cem", "initial_std": 1.0, "elites": 30}) == "cem: initial std 1.0, elites 30"
+    assert short_planner({"kind": "prior"}) == "prior"
+    assert short_planner({}) == "none"
 
 
 def test_a_number_stays_with_its_percent():
