@@ -355,8 +355,8 @@ def propagation(findings: Findings) -> Table | None:
         f"One-step error of SALT over LeWM: {'; '.join(_one_step_ratios(findings)) or 'not measured'}; † "
         "{} to {}. ".format(*paper_figures.ONE_STEP_RATIO)
         + "Errors are relative to the spread of the model's own latents, on held-out episodes, where the paper samples "
-        "its training set (App. C.1). Rollouts start from as many frames as `frames` says. Norm is the geometric mean of the "
-        "spectral norm of Phi_{0->k}. Rho takes the "
+        "its training set (App. C.1). Rollouts start from as many frames as `frames` says. Norm is the geometric mean "
+        "of the spectral norm of Phi_{0->k}. Rho takes the "
         "Jacobian by the latest latent as the paper does, or by the whole history. Spread of Jacobian is how much its "
         "largest singular value varies over states, relative to its mean, for fixed actions.",
         ("run", "model"),

@@ -205,6 +205,6 @@ export async function imagine(query) {
       h("div", {}, h("h1", {}, "Imagine"), lead),
       h("section", { class: "card stack", "aria-label": "Action blocks" }, h("div", { class: "spread" }, h("h2", {}, "Action blocks"), how), cards),
       h("section", { class: "card stack", "aria-label": "Pictures" }, h("div", { class: "spread" }, h("h2", { class: "truth" }, "What happens"), which), h("div", { class: "pairs", tabindex: 0, role: "region", "aria-label": "What happens, and what the model expects, block by block" }, happens, h("h2", { class: "dream" }, "What the model expects"), expects)),
-      h("section", { class: "card columns", "aria-label": "Errors" }, growth.element, shares.element, norms.element, h("div", { class: "stack" }, h("h3", {}, "In numbers"), numbers, h("p", { class: "soft small" }, "For a state-affine model the shares add up to 100 % and ρ is zero up to rounding (eq. 4). For LeWM the rest is what no linear propagation explains.")))));
+      h("section", { class: "card columns", "aria-label": "Errors" }, growth.element, shares.element, norms.element, h("div", { class: "stack" }, h("h3", {}, "In numbers"), numbers, h("p", { class: "soft small" }, "For a state-affine model the shares add up to 100 % and ρ is zero up to rounding (eq. 5). For LeWM the rest is what no linear propagation explains.")))));
   return { element, ready: load(), close() { s.closed = true; clearTimeout(timer); unfollow(); }, go() {}, key: () => false };
 }
