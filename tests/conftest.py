@@ -47,7 +47,7 @@ HEAVY_FIRST = (
     "test_study.py",
     "test_cell.py",
     "test_shipping_verbs.py",
-    "test_third_model.py",
+    "test_own_model.py",
     "test_disk_that_lies.py",
 )
 """Files of minutes: begun early, so that no process is left with one of them when the others are through."""

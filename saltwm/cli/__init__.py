@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
         say(overview(GROUPS))
         return
     try:
-        verb = parse(_with_own_environments(words))
+        verb = parse(_with_own_classes(words))
         with _sigterm_is_a_stop():
             perform(verb)
     except SaltError as error:
@@ -127,12 +127,14 @@ def _description(job: Any) -> str:
     return "\n".join([about, "", "For example:", *lines]) if lines else about
 
 
-def _with_own_environments(words: list[str]) -> list[str]:
-    """The command without `--env module:Class` at its front; each such class is brought in first."""
-    while len(words) > 1 and words[0] == "--env":
+def _with_own_classes(words: list[str]) -> list[str]:
+    """The command without `--env` and `--model module:Class` at its front; each such class is brought in first."""
+    while len(words) > 1 and words[0] in ("--env", "--model"):
         from saltwm.envs import introduce
+        from saltwm.model.own import name_model
 
-        introduce(words[1])
+        bring_in = introduce if words[0] == "--env" else name_model
+        bring_in(words[1])
         words = words[2:]
     return words
 

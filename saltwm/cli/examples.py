@@ -22,6 +22,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "saltwm train data/two-room --out runs/two-room-salt --preset quick",
         "saltwm train data/two-room --out runs/two-room-lewm --model lewm",
         "saltwm train data/mine --out runs/mine --from two-room-salt --steps 200",
+        "saltwm train data/two-room --out runs/mine --model my_module:MyModel",
     ),
     "prior": ("saltwm prior runs/two-room-salt --data data/two-room",),
     "watch": ("saltwm watch runs/two-room-salt",),

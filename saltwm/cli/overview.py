@@ -10,7 +10,8 @@ from typing import Any
 ABOUT = "Learn from pictures how a world answers to actions, plan with what was learnt, and measure both."
 CLOSING = (
     "`saltwm VERB --help` says more, with commands to begin with.",
-    "`--env my_module:MyEnv` before a verb makes your environment known to it; `--version` says which saltwm this is.",
+    "`--env my_module:MyEnv` before a verb makes your environment known to it, `--model my_module:MyModel` your model; "
+    "`--version` says which saltwm this is.",
 )
 
 

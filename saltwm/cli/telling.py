@@ -21,7 +21,7 @@ from saltwm.jobs.data import Data, DataExport, DataImport, DataPreview, DataStat
 from saltwm.jobs.doctor import Doctor, Finding
 from saltwm.jobs.environment import Env, EnvCheck, EnvList
 from saltwm.jobs.evaluate import Evaluate, Play, Played, with_best_search
-from saltwm.jobs.job import Composite, Job, command_line, flag, spell
+from saltwm.jobs.job import Composite, Job, command_line, flag, naming_models, spell
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.pages import Anatomy, Dissected, Film, Report, Results
 from saltwm.jobs.prior import Prior
@@ -67,7 +67,7 @@ def perform(job: Any) -> None:
         return
     if isinstance(job, Composite):
         for one in job.jobs():
-            announce(spell(one))
+            announce(naming_models(spell(one)))
             with job.around(one):
                 perform(one)
     if not isinstance(job, Again):
@@ -84,7 +84,7 @@ def _print(result: Told | None, as_json: bool) -> None:
     else:
         say(result.told)
     if result.next_is and not as_json:
-        next_command(result.next_is)
+        next_command(naming_models(result.next_is))
 
 
 REMEDIES = {
@@ -97,6 +97,7 @@ REMEDIES = {
     "go on": "the same command goes on",
     "own name": "or give this one a name of its own with --method NAME",
     "name your environment": "make a class of your own known with: saltwm --env my_module:MyEnv VERB ...",
+    "name your model": "or before any verb: saltwm --model {path} VERB ...",
     "finish": "finish it with: saltwm again {path}",
     "evaluate": "make some with: saltwm evaluate RUN --data DATA --out {path}",
     "reproduce": "make one with: saltwm reproduce two-room --preset quick --out work/demo",

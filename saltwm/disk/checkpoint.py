@@ -23,6 +23,7 @@ from saltwm.disk.claim import claim
 from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.layout import Source
 from saltwm.disk.shipped import did_you_mean, named
+from saltwm.ground import own_code
 from saltwm.ground.config import ModelConfig, RunConfig, WorldSpec
 from saltwm.ground.errors import (
     DamagedError,
@@ -36,6 +37,7 @@ from saltwm.ground.errors import (
 from saltwm.ground.identity import Memo, filed
 from saltwm.ground.identity import identity as identity_of
 from saltwm.ground.strict_json import IF_SET, LATER, differing_fields
+from saltwm.model import own
 from saltwm.model.traits import TRANSITIONS, traits_of
 
 if TYPE_CHECKING:  # torch takes a second to import, and most readers want the descriptions alone
@@ -280,11 +282,12 @@ def read_info(checkpoint: Path) -> CheckpointInfo:
     """The checkpoint's description."""
     info = read_config(CheckpointInfo, checkpoint / INFO_FILE)
     _require_format(info.format, checkpoint)
-    if info.run.model.model not in TRANSITIONS:
+    model = info.run.model.model
+    if own_code.is_place(model):
+        own.require_named(model, checkpoint)
+    elif model not in TRANSITIONS:
         known = ", ".join(TRANSITIONS)
-        raise DamagedError(
-            f"{checkpoint / INFO_FILE}: run.model.model: expected one of {known}, found {info.run.model.model!r:.80}"
-        )
+        raise DamagedError(f"{checkpoint / INFO_FILE}: run.model.model: expected one of {known}, found {model!r:.80}")
     return info
 
 
@@ -372,7 +375,9 @@ def find_checkpoint(path: Path, say: Callable[[str], None] = _say_aside) -> Path
         return path
     if question := did_you_mean(path):
         raise UsageError(f"{path}: no training run is there{question}")
-    read_run(path)
+    model = read_run(path).run.model.model
+    if own_code.is_place(model):
+        own.require_named(model, path)  # or each of its checkpoints would be called damaged
     found = newest_readable(path, say)
     if found is None:
         raise UsageError(f"{path}: no checkpoint yet", remedy="finish", path=path)

@@ -143,6 +143,8 @@ class ModelVariant:
     """The objective whose terms stand in SIGReg's place; none in eq. 10."""
     weights: dict[str, float] | None = field(default=None, metadata=IF_SET)
     """Weights of its terms, as they were in this environment."""
+    title: str | None = field(default=None, metadata=IF_SET)
+    """The model as people write it, where that is not known to every table."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,18 @@
 """Functions and classes of a user's own, imported because a person named them: module:name. No file runs code."""
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from saltwm.ground.errors import UsageError
+
+
+def is_place(word: str) -> bool:
+    """Whether a word names something of a user's: module:name."""
+    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", word, re.ASCII) is not None
 
 
 def imported(what: str, place: str) -> Callable[..., Any]:

@@ -1,17 +1,19 @@
 """Run a job once more from the file that it left in its folder."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from saltwm.ground.config import OwnPlannerConfig
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.data import maker
-from saltwm.jobs.evaluate import Evaluate
-from saltwm.jobs.job import Aside, Composite, Job, Maybe, Positional, Some, spell
+from saltwm.jobs.evaluate import Evaluate, PlannerFlag
+from saltwm.jobs.job import Aside, Composite, Job, Maybe, Positional, Some, naming_models, spell
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.train import Train
+from saltwm.planning.names import planner_text
 
 AGAIN = Path("work/again")
 """Where printed commands repeat recorded jobs; in its own folder a finished evaluation would not run again."""
@@ -36,12 +38,19 @@ class Again(Composite):
     """Folders that jobs filled: datasets, runs, evaluations, diagnoses, ..."""
     out: Aside[Maybe[Path]] = None
     """Where to repeat them; by default where they were, which finishes what was stopped."""
+    planner: Aside[Some[PlannerFlag]] = ()
+    """Each module:function of your own that their files name: a file does not run code."""
 
     def jobs(self) -> list[Job]:
         """The jobs of the folders."""
         if not self.folders:
             raise UsageError("again: name a folder that a job filled: a dataset, a run, an evaluation, a diagnosis")
         found = [job for folder in self.folders for job in jobs_of(folder)]
+        for planner in self.planner:
+            if planner not in own_planners(found):
+                raise UsageError(
+                    f"again: no file there names the planner {planner_text(planner)}, and none is exchanged"
+                )
         return found if self.out is None else [dataclasses.replace(job, out=self.out) for job in found]
 
 
@@ -54,5 +63,12 @@ def jobs_of(folder: Path) -> list[Any]:
 
 
 def spell_again(folders: Sequence[Path]) -> str:
-    """The command that repeats the jobs of these folders in a folder apart."""
-    return spell(Again(tuple(folders), AGAIN))
+    """The command that repeats the jobs of these folders in a folder apart, with the code of a user's that it needs."""
+    jobs = [job for folder in folders if (job := Evaluate.found_in(folder)) is not None]
+    return naming_models(spell(Again(tuple(folders), AGAIN, own_planners(jobs))))
+
+
+def own_planners(jobs: Iterable[Any]) -> tuple[OwnPlannerConfig, ...]:
+    """The planners of users that these jobs name, each once."""
+    planners = (getattr(job, "planner", None) for job in jobs)
+    return tuple(dict.fromkeys(planner for planner in planners if isinstance(planner, OwnPlannerConfig)))

@@ -26,6 +26,7 @@ from saltwm.ground.checks import at_least, check, one_of
 from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import stream
 from saltwm.jobs.measures import IN_FILES, Decode, warn_if_seen
+from saltwm.model.traits import model_key
 from saltwm.model.world_model import WorldModel
 
 PREDICTIONS = 7
@@ -69,7 +70,7 @@ def decode_run(job: Decode, dataset: Dataset) -> Decoded:
     durable.write_file(picture, partial(image.save, format="PNG"))
     record = Decoding(
         environment=dataset.world.environment,
-        method=info.run.model.model,
+        method=model_key(info.run.model.model),
         objective=info.run.objective.word,
         run=str(job.run),
         decoder=decoder,

@@ -23,6 +23,7 @@ from saltwm.ground.progress import note, progress
 from saltwm.ground.rng import stream
 from saltwm.jobs.measures import Diagnose, warn_if_seen
 from saltwm.jobs.variants import variant_of
+from saltwm.model.traits import model_key
 from saltwm.model.transition import Transition
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import effective_rank
@@ -67,7 +68,7 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
     how, measured, stretches = _measure_errors if is_wide else measure, [], []
     identity: dict[str, Any] = {
         "environment": dataset.world.environment,
-        "method": info.run.model.model,
+        "method": model_key(info.run.model.model),
         "objective": info.run.objective.word,
         "run": str(job.run),
     }

@@ -31,6 +31,7 @@ from saltwm.ground.config import (
     ProtocolName,
 )
 from saltwm.ground.errors import MismatchError, UsageError
+from saltwm.ground.own_code import is_place
 from saltwm.jobs.job import (
     Aside,
     AsJson,
@@ -43,6 +44,7 @@ from saltwm.jobs.job import (
     ResultsFolder,
     command_line,
 )
+from saltwm.model.own import source as model_source
 from saltwm.model.traits import learnt_name, traits_of
 from saltwm.planning.names import planner_named, planner_text
 
@@ -455,6 +457,8 @@ def _who(job: Acting, protocol: ProtocolConfig, source: "Dataset | TaskSet") -> 
         inputs["prior"], longest_plan = _own_prior(path)
     if isinstance(planner, OwnPlannerConfig):
         inputs["planner"] = _source(planner)
+    if is_place(model.model):
+        inputs["model"] = durable.sha256(model_source(model.model))
     return _Who(str(path), name, inputs, planner, history, longest_plan)
 
 

@@ -25,6 +25,7 @@ from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import DamagedError, MismatchError
 from saltwm.ground.identity import Aside, Memo
 from saltwm.ground.strict_json import differences, from_plain, to_plain
+from saltwm.model.own import named
 from saltwm.planning.names import planner_text
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Some",
     "command_line",
     "flag",
+    "naming_models",
     "spell",
 ]
 
@@ -167,6 +169,15 @@ def spell(job: Any) -> str:
         else:
             words += [flag(field.name), *values]
     return command_line(*words)
+
+
+def naming_models(command: str) -> str:
+    """The command with the models of one's own that were named in this process, before its verb.
+
+    A command without a run in it wants none, and one that trains says it itself.
+    """
+    unsaid = [f"--model {place}" for place in named() if place not in command]
+    return " ".join(["saltwm", *unsaid, command.removeprefix("saltwm ")]) if command.startswith("saltwm ") else command
 
 
 def _word(value: Any) -> object:

@@ -11,7 +11,7 @@ from saltwm.jobs.again import spell_again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import made
 from saltwm.jobs.evaluate import Evaluate, Played, play_task
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, ResultsFolder, RunFolder, spell
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, ResultsFolder, RunFolder, naming_models, spell
 from saltwm.jobs.train import Train
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _making(checkpoint: Path) -> list[str]:
     return [
         *([spell(made(shipment.data, data))] if shipment.data else []),
         spell(learnt) if learnt else unspoken,
-        spell(Ship(run, SHIPPED / checkpoint.name, shipment.precision)),
+        naming_models(spell(Ship(run, SHIPPED / checkpoint.name, shipment.precision))),
         *(
             [spell(made(Dataset.open(held_out, verify="sizes").recipe, SHIPPED / held_out.name))]
             if held_out.is_dir()

@@ -12,9 +12,11 @@ from saltwm.disk.shipped import named
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import ModelConfig, ModelName, ObjectiveName, PrecisionName, RunConfig
 from saltwm.ground.errors import UsageError
+from saltwm.ground.own_code import is_place
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Memo, Positional, RunFolder, Some, spell
 from saltwm.jobs.presets import run_config
 from saltwm.losses.table import has_sigreg, is_own
+from saltwm.model.own import name_model
 from saltwm.model.traits import traits_of
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ class Train(Job):
     preset: PresetWord = "cpu"
     """Where all values start from; full-size: the paper's."""
     model: ModelName = "salt"
-    """salt: state-affine transition; lewm: transformer; dino-wm: transformer over the patches of a frozen DINOv2."""
+    """salt: state-affine transition; lewm: transformer; dino-wm: transformer over the patches of a frozen DINOv2;
+    or module:Class of your own."""
     objective: Maybe[str] = None
     """salt, lewm, pldm, sub-jepa, sd-jepa, smwm, delta-jepa, or your own module:name; by default the model's own.
     rollout is the same as salt, one-step the same as lewm."""
@@ -129,6 +132,8 @@ class Train(Job):
         from saltwm.processes.launch import Devices, is_main_process
         from saltwm.train import train
 
+        if is_place(self.model):
+            name_model(self.model)
         if self.freeze_encoder and self.from_ is None:
             raise UsageError("--freeze-encoder: fresh weights would never learn to see; give --from CHECKPOINT")
         start = Start(self.from_, self.freeze_encoder) if self.from_ is not None else None
@@ -140,7 +145,8 @@ class Train(Job):
 
     def config(self) -> RunConfig:
         """The preset with this command's options."""
-        if not traits_of(self.model).has_matrix and (self.modes is not None or self.free_a0 or self.memory):
+        is_salt = traits_of(self.model).has_matrix and not is_place(self.model)
+        if not is_salt and (self.modes is not None or self.free_a0 or self.memory):
             options = "--modes, --free-a0 and --memory"
             raise UsageError(f"{options} are about SALT's transition; leave them out for --model {self.model}")
         if self.epochs is not None and self.steps is not None:

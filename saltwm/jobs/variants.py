@@ -7,11 +7,13 @@ from saltwm.disk import durable
 from saltwm.disk.checkpoint import CheckpointInfo
 from saltwm.disk.records import ModelVariant
 from saltwm.ground.config import ObjectiveConfig, RunConfig
+from saltwm.ground.own_code import is_place
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.presets import PRESETS, objective_parts, run_config
 from saltwm.jobs.recipes import RECIPES
 from saltwm.losses.table import is_own, weights_of
-from saltwm.model.traits import traits_of
+from saltwm.model.traits import model_key, traits_of
+from saltwm.report.tables import METHOD_NAMES
 
 _NOT_LEARNT_FROM = ("seed", "validate_every", "validation_batches", "save_every", "keep")
 """Fields of TrainConfig that do not make two trainings different recipes."""
@@ -20,10 +22,11 @@ _NOT_LEARNT_FROM = ("seed", "validate_every", "validation_batches", "save_every"
 def variant_of(info: CheckpointInfo) -> ModelVariant:
     """The variant, as the checkpoint's config tells it."""
     run, model, objective = info.run, info.run.model, info.run.objective
-    affine = model.affine if traits_of(model.model).has_matrix else None
+    traits = traits_of(model.model)
+    affine = model.affine if traits.has_matrix and not is_place(model.model) else None
     changed = departures(run, info.world.environment)
     return ModelVariant(
-        model=model.model,
+        model=model_key(model.model),
         objective=objective.objective,
         modes=affine.modes if affine else None,
         spectral=affine.spectral if affine else None,
@@ -36,6 +39,7 @@ def variant_of(info: CheckpointInfo) -> ModelVariant:
         recipe_sha256=_recipe_sha256(info),
         regulariser=objective.regulariser,
         weights=_term_weights(objective, info.world.environment),
+        title=None if METHOD_NAMES.get(model.model) == traits.title else traits.title,
     )
 
 

@@ -1,6 +1,7 @@
 """The closed table of transitions: a config's `model` chooses the row. Needs no torch.
 
-A new transition is one file beside this one and one row here; every job then takes its name as `model`.
+A new transition is one file beside this one and one row here; every job then takes its name as `model`. A user's own
+needs neither: own.py finds the class that a person named.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from saltwm.ground.checks import one_of
 from saltwm.ground.config import ModelConfig, RunConfig
 from saltwm.ground.errors import UsageError
+from saltwm.ground.own_code import is_place
 
 if TYPE_CHECKING:
     from saltwm.model.transition import Transition
@@ -108,14 +110,23 @@ TRANSITIONS: dict[str, Traits] = {
 
 
 def traits_of(model: str) -> Traits:
-    """The row of a transition; UsageError with the nearest name if there is none."""
-    one_of("model", model, TRANSITIONS)
+    """The row of a transition; UsageError with the nearest name if there is none, or for a class that nobody named."""
+    if is_place(model):
+        from saltwm.model import own
+
+        return own.traits(model)
+    one_of("model", model, TRANSITIONS, beside="module:Class of your own")
     return TRANSITIONS[model]
+
+
+def model_key(model: str) -> str:
+    """The word for a model in records and folders: its own, or for a user's module:Class the name of the class."""
+    return model.rpartition(":")[2].lower() if is_place(model) else model
 
 
 def model_name(config: ModelConfig) -> str:
     """What a model is called in tables and folders: salt, lewm, or salt-memory."""
-    return f"{config.model}-memory" if config.affine.memory else config.model
+    return f"{model_key(config.model)}-memory" if config.affine.memory else model_key(config.model)
 
 
 def learnt_name(run: RunConfig) -> str:

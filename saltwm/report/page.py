@@ -448,7 +448,8 @@ def _run_series(runs: Sequence[Run]) -> dict[str, Series]:
     series = {}
     for method, same in _grouped(runs, lambda run: run.method or run.name).items():
         for i, run in enumerate(same):
-            label = tables.method_title(method) if len(same) == 1 else f"{tables.method_title(method)} ({run.name})"
+            title = tables.model_title(method, run.diagnosis.variant if run.diagnosis else None)
+            label = title if len(same) == 1 else f"{title} ({run.name})"
             series[run.name] = Series(label, method, i)
     return series
 

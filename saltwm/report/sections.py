@@ -322,8 +322,9 @@ def _diagnosed(findings: Findings) -> list[tuple[Run, Diagnosis]]:
 def _model(run: Run, record: OfRun) -> list[Entry | str]:
     """Environment, run, and the model with what it departs in, or with its objective."""
     d = run.diagnosis
-    departures = d.variant.departures if d and d.variant else ()
-    words = [tables.method_title(record.method), *(departures or (record.objective,))]
+    variant = d.variant if d else None
+    departures = variant.departures if variant else ()
+    words = [tables.model_title(record.method, variant), *(departures or (record.objective,))]
     return [tables.environment_name(record.environment), run.name, Entry(", ".join(words), mark=record.method)]
 
 

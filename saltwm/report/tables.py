@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saltwm.disk.records import Cell, Comparison, Evaluation, PlannedCell, Probe, Rate
+from saltwm.disk.records import Cell, Comparison, Evaluation, ModelVariant, PlannedCell, Probe, Rate
 from saltwm.evaluation.contests import has_usual_planner, have_several_priors, method_key, method_of, training_seed
 from saltwm.evaluation.statistics import OverSeeds, over_seeds, over_tasks
 from saltwm.ground.strict_json import to_plain
@@ -17,7 +17,7 @@ from saltwm.report.table import NONE, Entry, Table, plain_text, terminal
 if TYPE_CHECKING:
     from rich.console import Group
 
-METHOD_NAMES = {"salt": "SALT", "lewm": "LeWM", "random": "Random"}
+METHOD_NAMES = {"salt": "SALT", "lewm": "LeWM", "dino-wm": "DINO-WM", "random": "Random"}
 ENVIRONMENT_NAMES = {
     "two-room": "Two-Room",
     "reacher": "Reacher",
@@ -133,7 +133,7 @@ def label_of(evaluation: Evaluation) -> str:
         return method_title(e.method)
     kind = str(e.planner.get("function", e.planner.get("kind", ""))).rpartition(":")[2]  # a user's own has a function
     planner = "" if kind in ("", "cem") else f" with {PLANNER_NAMES.get(kind, kind)}"
-    parts = [METHOD_NAMES.get(e.variant.model, e.variant.model) + planner, *e.variant.departures]
+    parts = [model_title(e.variant.model, e.variant) + planner, *e.variant.departures]
     parts += [] if e.history_frames == 1 else [f"{e.history_frames} frames"]
     parts += [] if e.look_every is None else [_looks(e.look_every)]
     return ", ".join(parts) if has_usual_planner(e) else f"{', '.join(parts)} ({e.method})"
@@ -325,6 +325,11 @@ def method_title(method: str) -> str:
     name += f", {named['history']} frames" if named["history"] else ""
     name += f", {_looks(int(named['look']))}" if named["look"] else ""
     return name
+
+
+def model_title(model: str, variant: ModelVariant | None) -> str:
+    """A model as people write it: a user's own as its record does."""
+    return (variant and variant.title) or METHOD_NAMES.get(model) or method_title(model)
 
 
 def method_order(method: str) -> tuple[int, str]:

@@ -53,6 +53,7 @@ BEYOND = {
         "planning/mppi.py",
         "planning/own.py",
     ),
+    "a transition of one's own": ("model/own.py",),
     "an action prior, and looks between the blocks of a plan": (
         "planning/looks.py",
         "planning/map.py",

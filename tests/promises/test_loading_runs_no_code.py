@@ -78,6 +78,24 @@ def unknown_model(info, canary):
     info["run"]["model"]["model"] = f"__import__('os').mkdir({str(canary)!r})"
 
 
+def module_as_model(file):
+    """A run whose model is a module that lies in the working directory."""
+
+    def attack(place, canary):
+        (place / "mine_too.py").write_text(f"import os\nos.mkdir({str(canary)!r})\n")
+        for found in place.rglob(file):
+            edit_json(found, lambda info: info["run"]["model"].update(model="mine_too:Model"))
+        rehash(newest(place))
+
+        def load():
+            with contextlib.chdir(place):
+                saltwm.load("run")
+
+        return load
+
+    return attack
+
+
 def unknown_encoder(info, canary):
     info["run"]["model"]["encoder"]["kind"] = "os.mkdir"
 
@@ -155,6 +173,8 @@ ATTACKS = {
     "_target_ in checkpoint.json": edit_checkpoint(target_in_checkpoint),
     "unknown model": edit_checkpoint(unknown_model),
     "unknown encoder": edit_checkpoint(unknown_encoder),
+    "module as the model of a run": module_as_model("run.json"),
+    "module as the model of a checkpoint": module_as_model("checkpoint.json"),
     "pickle as dataset root": pickle_as_dataset_root,
     "object array as actions": object_array_as_actions,
     "pickle codec in zarr metadata": pickle_codec,
