@@ -209,7 +209,7 @@ class Guard:
         elif _from_another_site(headers):
             return "another site"
         if not self.explorer.knows(scope["path"].split("/", 2)[1]):
-            return "no token; open the address that the server printed"
+            return "not the token of this explorer; open the address that it printed"
         return None
 
     def _with_rules(self, send: Send) -> Send:
