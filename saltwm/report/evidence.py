@@ -38,6 +38,8 @@ class Study:
     judge: Callable[["Evidence"], list[Finding]]
     protocol: str = "clean"
     horizons: tuple[int, ...] = (5,)
+    reference: Callable[[str], str] = lambda environment: "salt"
+    """The method that every row is compared with."""
     more: tuple[str, ...] = ()
     """Columns beyond those of every study."""
     more_of: Callable[["Evidence", str, Arm], tuple[Entry | str, ...]] = lambda evidence, environment, arm: ()

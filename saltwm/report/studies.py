@@ -278,6 +278,7 @@ STUDIES: tuple[Study, ...] = (
         "success by rollout training less success by one-step training, SALT's less LeWM's, the equal-weight mean over "
         "the four environments: its 95 % interval, bootstrapped over tasks inside them, is above zero; one test",
         _interaction,
+        reference=lambda environment: f"salt{_matched(environment)}",  # of the same windows, as all four
     ),
     Study(
         "objectives",
@@ -457,7 +458,8 @@ def _is_studys_own(study: Study, arm: Arm) -> bool:
 
 
 def _line(evidence: Evidence, environment: str, horizon: int, arm: Arm, rate: Rate) -> tuple[Entry | str, ...]:
-    other = None if arm.method == "salt" else evidence.difference(environment, arm.method, "salt", horizon)
+    reference = evidence.study.reference(environment)
+    other = None if arm.method == reference else evidence.difference(environment, arm.method, reference, horizon)
     return (
         tables.environment_name(environment),
         *([str(horizon)] if len(evidence.study.horizons) > 1 else []),

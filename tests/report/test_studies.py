@@ -105,6 +105,15 @@ def test_an_environment_with_a_hole_is_left_out_of_the_mean_and_leaves_the_claim
     assert found.missing == 1
 
 
+def test_the_cells_of_table_3_are_compared_with_salt_of_the_same_windows():
+    of_the_recipe = cell("two-room", "salt", range(100))
+    found = report("objective", findings(of_the_recipe, *table_3((20, -10))))
+    against = {line[1]: line[5] for line in found.table.rows if line[0] == "Two-Room"}
+    assert against["SALT rollout"] == "-"
+    assert against["SALT one-step"].startswith("-20.0 points")
+    assert against["LeWM rollout"].startswith("-30.0 points")
+
+
 def test_three_seeds_hold_only_together():
     rng = np.random.default_rng(0)
 
