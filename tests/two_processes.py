@@ -21,8 +21,9 @@ def joined(rank, store):
 
 def results_of_two(script, folder):
     """The arrays [{name: array}] * 2 that two processes of `script RANK STORE OUT` save, which share one batch."""
-    here = str(Path(__file__).parent)
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": here}
+    # Whoever tests a copy of the package has it on the path: it must come along, or the installed one is tested.
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": paths}
     command = [sys.executable, str(Path(script).resolve())]
     started = [
         subprocess.Popen([*command, str(rank), str(folder / "store"), str(folder / f"{rank}.npz")], env=environment)
