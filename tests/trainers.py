@@ -41,6 +41,11 @@ class Trainer:
     def send(self, number):
         os.kill(self.pid, number)
 
+    def kill(self):
+        """Kill it unless it has ended; its exit code."""
+        self.process.kill()
+        return self.wait()
+
 
 def trainer(config, dataset, out, **options):
     """`saltwm.train.train` in a process; SaltErrors become exit codes as on the command line."""

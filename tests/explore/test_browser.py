@@ -138,6 +138,17 @@ def test_a_push_while_it_acts_is_seen_and_recovered_from(page, running):
     page.wait(lambda: page.all(".badge"))
 
 
+def test_play_in_the_middle_of_one_step_plays(page, running):
+    page.open(running, "act?model=two-room-salt&planner=cem&start=60_130&goal=75_100&look=1")
+    # Both at once: however long the step's decision takes, the second comes before its end.
+    page.driver.execute_script(
+        "const named = (text) => [...document.querySelectorAll('button')].find((b) => b.textContent === text);"
+        "named('One step').click(); named('Play').click()"
+    )
+    page.wait(lambda: page.all(".badge"))
+    assert "Reached in" in page.all("[role=status].small")[0].text
+
+
 def test_a_push_in_the_middle_of_a_decision_stops_nothing(page, running):
     page.open(running, "act?model=two-room-salt&planner=cem&start=60_130&goal=75_100&look=1")
     page.named("button", "One step").click()

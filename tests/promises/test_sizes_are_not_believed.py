@@ -1,7 +1,6 @@
 """P25: what an input declares is compared with a budget before anything is allocated. Beliefs: A6 and A7."""
 
 import dataclasses
-import resource
 import time
 from types import SimpleNamespace
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 import zstandard
 from hostile_files import rehash_dataset
+from peak_memory import forget_peak, peak_megabytes
 from small_datasets import make_recipe, write_dataset
 
 from saltwm.data.split import held_out_episodes
@@ -33,11 +33,21 @@ class Cheap:
     """Inside, little time and memory may be used."""
 
     def __enter__(self):
-        self.started, self.before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        forget_peak()
+        self.started, self.before = time.perf_counter(), peak_megabytes()
 
     def __exit__(self, *_):
         assert time.perf_counter() - self.started < SECONDS
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - self.before < MEGABYTES * 1024
+        assert peak_megabytes() - self.before < MEGABYTES
+
+
+def test_what_is_not_cheap_is_noticed_whatever_was_allocated_before():
+    """Negative control."""
+    np.ones(2**27)  # 1 GB
+    with pytest.raises(AssertionError), Cheap():
+        np.ones(2**26 + 2**25)
+    with Cheap():
+        np.ones(2**20)
 
 
 @pytest.mark.parametrize("text", ["", "none", "nan", "-1", "0", "inf"])

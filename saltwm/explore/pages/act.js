@@ -376,7 +376,8 @@ export async function act(query) {
   async function oneStep() {
     if (s.running) return;
     s.running = true;
-    try { await turn(1); } catch (error) { failed(error); } finally { s.running = false; }
+    try { await turn(1); } catch (error) { failed(error); pause(); } finally { s.running = false; }
+    if (s.playing) run(); // Play was pressed meanwhile
   }
 
   // --- what is seen of it
