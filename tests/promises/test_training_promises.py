@@ -103,8 +103,7 @@ def test_training_killed_at_random_times_ends_with_the_same_bytes(tiny, dataset,
         process = trainer(config, dataset, run)
         wait_until((run / "run.json").exists)
         time.sleep(times.uniform(0.0, 0.4))
-        process.send(signal.SIGKILL)
-        was_killed = process.wait() == -signal.SIGKILL
+        was_killed = process.kill() == -signal.SIGKILL
         killed += was_killed
         assert_every_checkpoint_loads(run)
         if not was_killed:  # it had finished
