@@ -201,7 +201,7 @@ def two_devices(dataset, tmp_path):
 def test_a_killed_process_ends_the_run_with_its_name(two_devices):
     run, process, (child,) = two_devices
     os.kill(child, signal.SIGKILL)
-    code, _, err = finish(process, 30)
+    code, _, err = finish(process)  # the main process has GRACE_SECONDS to notice it by itself
     assert code == 1
     assert err == (
         "saltwm: process 1 was killed by SIGKILL, so training ended; what was saved is intact, "
@@ -216,7 +216,7 @@ def test_nothing_listens_beyond_this_machine_and_ctrl_c_stops_all_processes_toge
     assert addresses, "connected processes must listen somewhere"
     assert set(addresses) <= {"127.0.0.1", "::1"}
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    code, _, err = finish(process, 30)
+    code, _, err = finish(process)
     assert code == 130
     assert err.count("\n") == err.count("stopped at step") == 1
     assert is_gone(child)
