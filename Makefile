@@ -14,7 +14,7 @@ APT_BROWSER := chromium chromium-driver
 FUZZ_SECONDS ?= 3600
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all sabotage fuzz lint sizes bench docs sbom pins wheel clean
+.PHONY: help demo test test-all sabotage fuzz lint sizes bench docs notebooks sbom pins wheel clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,9 @@ bench: $(VENV)/.runtime ## measure speed on an idle machine; figures are ratios 
 docs: $(VENV)/.dev ## build the documentation site into work/site; any broken link or name is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir work/site
 	@echo "work/site/index.html; with its search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory work/site 8000"
+
+notebooks: $(VENV)/.dev ## run the notebooks, and keep what they show
+	OMP_NUM_THREADS=1 $(BIN)/python tests/notebooks.py
 
 sbom: $(VENV)/.dev ## list every installed package with version and licence (CycloneDX) in work/sbom.json
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o work/sbom.json $(BIN)/python
