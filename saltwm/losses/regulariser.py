@@ -13,6 +13,7 @@ from saltwm.ground.errors import UsageError
 from saltwm.ground.own_code import imported
 from saltwm.ground.rng import derive
 from saltwm.losses import own
+from saltwm.losses.sigreg import draw_projections
 from saltwm.losses.table import Seen, Sizes, Term, is_own, row_of, weights_of
 from saltwm.model.world_model import WorldModel
 
@@ -81,16 +82,33 @@ def require_fitting(config: RunConfig, world: WorldSpec) -> None:
     if is_own(objective.regulariser):
         found = imported("objective", str(objective.regulariser))
         _require(name, "it", getattr(found, "frames", 1), frames, getattr(found, "windows", 1), windows)
+        _rehearse(config, world)
         return
     weights = weights_of(objective, world.environment)
     for changed in objective.weights or {}:
         one_of(f"term of objective {name!r}", changed, weights)
-    sizes = Sizes(config.model.latent_dim, config.model.frameskip * world.action_dim, world.environment)
+    sizes = _sizes(config, world)
     for term in row_of(objective).terms:
         if _counts(term, weights):
             _require(name, term.name, term.frames, frames, term.windows, windows)
             if reason := term.refusal(sizes):
                 raise UsageError(f"objective {name}: {term.name} needs {reason}")
+
+
+def _rehearse(config: RunConfig, world: WorldSpec) -> None:
+    """Try a user's own objective on random latents: what it gets wrong is found before a run is begun."""
+    objective, place, sizes = config.objective, str(config.objective.regulariser), _sizes(config, world)
+    windows, blocks = config.train.batch_size, objective.window_blocks
+    with torch.random.fork_rng(devices=[]):
+        latents = torch.randn(windows, blocks + 1, sizes.latent_dim, requires_grad=True)
+        actions = torch.randn(windows, blocks, sizes.block_dim)
+        along = draw_projections(sizes.latent_dim, objective.sigreg_projections, torch.Generator())
+        own.terms(place, own.built(place, sizes), objective.weights or {}, Seen(latents, actions, along))
+
+
+def _sizes(config: RunConfig, world: WorldSpec) -> Sizes:
+    block = config.model.frameskip * world.action_dim
+    return Sizes(config.model.latent_dim, block, world.environment, config.objective.sigreg_knots)
 
 
 def _require(name: str, term: str, least_frames: int, frames: int, least_windows: int, windows: int) -> None:

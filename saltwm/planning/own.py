@@ -7,9 +7,7 @@ A module is imported because a person named it. A file that names one is refused
 """
 
 import inspect
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from saltwm.ground import own_code
@@ -63,17 +61,10 @@ def run(function: Callable[..., Plan], model: WorldModel, situation: Situation, 
     except SaltError:
         raise
     except Exception as error:
-        raise UsageError(f"planner {name}{_line_of(error)}: {type(error).__name__}: {error}") from error
+        raise own_code.failed("planner", name, function, error) from error
     if not isinstance(found, Plan):
         raise UsageError(f"planner {name}: expected a saltwm.Plan, found {found!r:.80}")
     return found
-
-
-def _line_of(error: Exception) -> str:
-    """The last line of the user's own file that an error came through."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]  # without the call in `run`
-    own = [frame for frame in frames if frame.filename == frames[0].filename]
-    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 def _arguments(function: Callable[..., Any], name: str) -> int:

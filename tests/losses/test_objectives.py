@@ -13,6 +13,7 @@ from saltwm.ground.errors import UsageError
 from saltwm.jobs.presets import run_config
 from saltwm.jobs.train import Train
 from saltwm.jobs.variants import variant_of
+from saltwm.losses.own import MEASURED
 from saltwm.losses.regulariser import Regulariser, require_fitting
 from saltwm.losses.sigreg import draw_projections
 from saltwm.losses.table import OBJECTIVES, Seen, weights_of
@@ -214,6 +215,29 @@ class Learnt(nn.Module):
 
 def wrong(seen):
     return seen.latents
+
+
+def vector(seen):
+    return {"size": seen.latents.square().mean(dim=(0, 1))}
+
+
+def taken(seen):
+    return {"loss": seen.latents.mean()}
+
+
+def misspelt(seen):
+    return {"size": seen.latnts.mean()}
+
+
+class Misspelt(Learnt):
+    def forward(self, seen):
+        return {"back": self.bcak(seen.latents).mean()}
+
+
+class Unbuilt(Learnt):
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.back = nn.Linear(sizes.latent_size, 1)
 """
 
 
@@ -227,6 +251,7 @@ def test_a_weight_for_a_term_that_a_users_own_objective_does_not_have_is_refused
     config = config_of(tiny, "mine_objective:shrinking", weights={"sise": 0.5})
     with pytest.raises(UsageError, match=r"unknown term of objective 'mine_objective:shrinking' 'sise'; .* 'size'"):
         train(config, dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", ["shrinking", "Learnt"])
@@ -251,9 +276,36 @@ def test_a_run_s_file_does_not_name_code_that_is_run(mine, dataset, tmp_path):
         Train.found_in(tmp_path / "run")
 
 
-def test_a_users_own_objective_that_returns_something_else_is_refused(mine, tiny, dataset, tmp_path):
-    with pytest.raises(UsageError, match="expected a dict of scalar tensors by name"):
-        train(config_of(tiny, "mine_objective:wrong"), dataset, tmp_path / "run")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wrong", "expected a dict of scalar tensors by name, found tensor"),
+        ("vector", "expected a dict of scalar tensors by name, found {'size'"),
+        ("taken", "'loss' is measured of every run; give the term another name"),
+        ("misspelt", r"\(mine_objective.py, line 37\): AttributeError: .*'latnts'"),
+        ("Misspelt", r"\(mine_objective.py, line 42\): AttributeError: .*'bcak'"),
+        ("Unbuilt", r"\(mine_objective.py, line 48\): AttributeError: .*'latent_size'"),
+    ],
+)
+def test_what_a_users_own_objective_gets_wrong_is_one_line_before_anything_is_written(
+    name, message, mine, tiny, dataset, tmp_path
+):
+    with pytest.raises(UsageError, match=message):
+        train(config_of(tiny, f"mine_objective:{name}"), dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_of_a_users_own_that_cannot_be_read_as_python_is_one_line(tiny, dataset, tmp_path, monkeypatch):
+    (tmp_path / "broken_objective.py").write_text("def spread(seen):\n    return {\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"importing broken_objective failed: SyntaxError: .*line 2"):
+        train(config_of(tiny, "broken_objective:spread"), dataset, tmp_path / "run")
+
+
+def test_the_names_that_a_term_may_not_have_are_those_that_every_run_measures(tiny, dataset, tmp_path):
+    train(config_of(tiny, "salt"), dataset, tmp_path / "run")
+    (row, *_) = durable.read_json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert set(row) - {"sigreg"} == set(MEASURED)
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
