@@ -13,7 +13,6 @@ from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.explore.catalogue import planners_for
 from saltwm.explore.desk import Desk, plain, png, shown_size
 from saltwm.explore.messages import MOST_HISTORY, Advance, Answer, Command, Decide, Draw, OfModel
-from saltwm.explore.recorded import state_fields
 from saltwm.explore.scenes import action_names, scene_of
 from saltwm.ground.checks import one_of
 from saltwm.ground.config import ModelConfig, PriorPlanner
@@ -43,13 +42,10 @@ def scene(desk: Desk, ask: OfModel) -> Answer:
     env, info = desk.env_of(ask.model), desk.info(ask.model)
     holds, name = scene_of(env.name), desk.data_of(ask.model)
     header: dict[str, Any] = {
-        "environment": env.name,
         "simulated": True,
         "dataset": name,
-        "fields": state_fields(env.name, env.state_dim),
         "handles": [asdict(handle) for handle in holds.handles],
         "sliders": [],
-        "success_radius": env.success_radius,
         "action_low": env.action_space.low,
         "action_high": env.action_space.high,
         "action_dim": env.action_dim,
@@ -58,7 +54,6 @@ def scene(desk: Desk, ask: OfModel) -> Answer:
         "budget": BY_HAND_STEPS,
         "planners": planners_for(desk, ask.model),
         "history": _history(info.run.model),
-        "trails": holds.trails is not None,
     }
     if name is not None:
         dataset = desk.dataset(name)
@@ -84,7 +79,7 @@ def _history(model: ModelConfig) -> dict[str, int]:
 def _recorded_scene(desk: Desk, model: str) -> Answer:
     """The same of a world that is known from recordings alone: nothing can be moved, actions have the range of data."""
     info, name = desk.info(model), desk.data_of(model)
-    header: dict[str, Any] = {"environment": info.world.environment, "dataset": name, "simulated": False}
+    header: dict[str, Any] = {"dataset": name, "simulated": False}
     if name is not None:
         dataset = desk.dataset(name)
         header |= {
@@ -267,9 +262,9 @@ def _trails(
 def pictures_of(desk: Desk, model: str, path: "Tensor") -> dict[str, Any]:
     """Which stored frames are nearest to imagined latents; nothing without a dataset."""
     if desk.data_of(model) is None:
-        return {"nearest": [], "far": [], "decoded": 0}
-    nearest, far = desk.gallery(model).nearest(path)
-    return {"nearest": nearest, "far": far, "decoded": len(path) if desk.decoder(model) is not None else 0}
+        return {"nearest": [], "decoded": 0}
+    drawn = 0 if desk.decoder(model) is None else len(path)
+    return {"nearest": desk.gallery(model).nearest(path), "decoded": drawn}
 
 
 def decoded(desk: Desk, model: str, path: "Tensor") -> list[bytes]:

@@ -65,11 +65,7 @@ def _cell(desk: Desk, root: Path, folder: Path) -> dict[str, Any]:
         "history": evaluation.history_frames,
         "seed": evaluation.seed,
         "tasks": evaluation.tasks_sha256,
-        "tasks_file": evaluation.tasks_file,
-        "checkpoint": evaluation.checkpoint,
         "model": _model_of(desk, evaluation.checkpoint_sha256),
-        "successes": evaluation.success.successes,
-        "n": evaluation.success.n,
         "simulated": desk.has_simulator(evaluation.environment) and (folder / "actions.npy").exists(),
         "episodes": _rows(cell.episodes, _kinds(desk, root, cell)),
     }
@@ -229,16 +225,14 @@ def _imagined(
     if not plans:
         return [], []
     path, target = torch.stack([plan.latent for plan in plans]), desk.latent(model, tuple(goal.tolist()))
-    nearest, far = gallery.nearest(path)
     entries = [
         {
             "step": plan.step,
             "expected_cost": float((plan.latent - target).square().mean()),
             "seen_cost": float((seen(plan.step) - target).square().mean()),
             "error": float((plan.latent - seen(plan.step)).norm()) / gallery.spread,
-            "far": distance,
         }
-        for plan, distance in zip(plans, far, strict=True)
+        for plan in plans
     ]
     decoder = desk.decoder(model)
-    return entries, list(gallery.frames[nearest] if decoder is None else decoder.draw(path))
+    return entries, list(gallery.frames[gallery.nearest(path)] if decoder is None else decoder.draw(path))

@@ -1,6 +1,5 @@
 """What there is to explore, and what is wrong with the rest."""
 
-import dataclasses
 from typing import Any
 
 from saltwm.explore.desk import Desk, has_simulator
@@ -16,11 +15,11 @@ LIVE_PLANNERS = ("map", "gauss-newton", "prior", "cem-map", "cem-prior", "cem", 
 
 
 def catalogue(desk: Desk, _: Catalogue) -> Answer:
-    """Every place with what its first file says, or with its problem."""
+    """Every model and dataset with what its first file says, or with its problem; results are read when opened."""
     return Answer(
         {
             "models": [_described(desk, name, _model) for name in desk.names("model")],
-            "results": [_described(desk, name, _results) for name in desk.names("results")],
+            "results": [{"name": name} for name in desk.names("results")],
             "datasets": [_described(desk, name, _dataset) for name in desk.names("dataset")],
         }
     )
@@ -28,26 +27,18 @@ def catalogue(desk: Desk, _: Catalogue) -> Answer:
 
 def _described(desk: Desk, name: str, describe: Any) -> dict[str, Any]:
     try:
-        return {"name": name, "path": desk.places[name].path, **describe(desk, name)}
+        return {"name": name, **describe(desk, name)}
     except SaltError as error:
-        return {"name": name, "path": desk.places[name].path, "problem": str(error)}
+        return {"name": name, "problem": str(error)}
 
 
 def _model(desk: Desk, name: str) -> dict[str, Any]:
     info = desk.info(name)
-    model = info.run.model
     return {
-        "world": dataclasses.asdict(info.world),
         "environment": info.world.environment,
-        "model": model.model,
-        "objective": info.run.objective.word,
-        "frameskip": model.frameskip,
-        "latent_dim": model.latent_dim,
-        "affine": rolls_out_in_the_page(model),
-        "step": info.step,
+        "affine": rolls_out_in_the_page(info.run.model),
         "dataset": desk.data_of(name),
         "simulated": desk.is_simulated(name),
-        "planners": planners_for(desk, name),
     }
 
 
@@ -63,17 +54,9 @@ def planners_for(desk: Desk, name: str) -> list[str]:
     return [p.kind for p in planners if can_plan(model, p) and (prior or not isinstance(p, PriorPlanner))]
 
 
-def _results(desk: Desk, name: str) -> dict[str, Any]:
-    folder = desk.path(name, "results") / "evaluations"
-    return {"cells": sum(1 for _ in folder.glob("*/evaluation.json")) if not folder.is_symlink() else 0}
-
-
 def _dataset(desk: Desk, name: str) -> dict[str, Any]:
     dataset = desk.dataset(name)
     return {
-        "environment": dataset.world.environment,
         "episodes": len(dataset),
-        "steps": int(dataset.lengths.sum()),
-        "held_out": dataset.recipe.is_held_out,
         "simulated": has_simulator(dataset.world.environment),
     }

@@ -53,13 +53,11 @@ class Gallery:
         """Mean |z - mean z|: the unit of latent errors, as in a diagnosis."""
         return float((self.latents - self.latents.mean(dim=0)).norm(dim=1).mean())
 
-    def nearest(self, latents: "Tensor") -> tuple[list[int], list[float]]:
-        """Index of the nearest frame of each latent [K, D], and how far away it is in spreads."""
+    def nearest(self, latents: "Tensor") -> list[int]:
+        """Index of the frame whose latent is nearest, for each latent [K, D]."""
         import torch
 
-        distances = torch.cdist(latents, self.latents)
-        best = distances.min(dim=1)
-        return best.indices.tolist(), (best.values / self.spread).tolist()
+        return torch.cdist(latents, self.latents).argmin(dim=1).tolist()
 
 
 @dataclass(frozen=True)

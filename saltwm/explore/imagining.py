@@ -6,7 +6,7 @@ import numpy as np
 
 from saltwm.explore.acting import decoded, pictures_of
 from saltwm.explore.catalogue import rolls_out_in_the_page
-from saltwm.explore.desk import DECODER_STEPS, GALLERY_FRAMES, Desk, Moment, plain, png
+from saltwm.explore.desk import DECODER_STEPS, Desk, Moment, plain, png
 from saltwm.explore.messages import Answer, Imagine, OfModel
 from saltwm.ground.checks import check
 from saltwm.ground.errors import UsageError
@@ -166,11 +166,9 @@ def gallery(desk: Desk, ask: OfModel) -> Answer:
     header = {
         "dataset": found.dataset,
         "frames": len(found.frames),
-        "most": GALLERY_FRAMES,
         "size": size,
         "columns": ATLAS_COLUMNS,
         "dim": found.latents.shape[1],
-        "spread": found.spread,
         "episodes": found.episodes,
         "steps": found.steps,
         "state_dim": found.states.shape[1],

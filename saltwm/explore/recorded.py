@@ -27,7 +27,6 @@ def dataset(desk: Desk, ask: DatasetOf) -> Answer:
     facts = info(found)
     actions = found.all_actions
     header = {
-        "environment": facts.world.environment,
         "path": str(found.path),
         "facts": {
             "episodes": facts.episodes,
@@ -46,15 +45,12 @@ def dataset(desk: Desk, ask: DatasetOf) -> Answer:
             {
                 "mean": float(found.action_mean[part]),
                 "std": float(found.action_std[part]),
-                "low": float(actions[:, part].min()),
-                "high": float(actions[:, part].max()),
                 "bins": _histogram(actions[:, part]),
                 "lasting": _lasting(found, part),
             }
             for part in range(actions.shape[1])
         ],
         "action_names": action_names(found.world.environment, actions.shape[1]),
-        "at_bound": float((np.abs(actions) >= 1).mean()),
         "fields": state_fields(found.world.environment, found.state_dim),
         "episodes": _rows(found),
     }
@@ -106,7 +102,6 @@ def recorded(desk: Desk, ask: Recorded) -> Answer:
     steps = steps[:: -(-len(steps) // MOST_FRAMES)]
     frames = found.read_frames(np.full(len(steps), ask.episode), steps)
     header = {
-        "episode": ask.episode,
         "steps": steps,
         "frame_every": found.frame_every,
         "actions": actions,

@@ -1,6 +1,6 @@
 // Act: look, plan, act, look again, live. The page holds the whole situation; the worker only answers.
 
-import { calm, choice, copy, fill, h, milliseconds, notice, number, setOptions, sleep, slider } from "./dom.js";
+import { ARROWS, calm, choice, copy, field, figure, fill, h, milliseconds, notice, number, setOptions, sleep, slider } from "./dom.js";
 import { BarChart, LineChart } from "./charts.js";
 import { newest } from "./live.js";
 import { Picture, bitmap, ring, trail } from "./picture.js";
@@ -140,7 +140,9 @@ export async function act(query) {
       episode.value = String(number_);
       const last = header.states.length - 1;
       for (const control of [from, to]) control.input.max = String(last);
-      if (!keep) { from.set(0); to.set(Math.min(25, last)); fromEpisode(); } else { from.set(0); to.set(Math.min(25, last)); }
+      from.set(0);
+      to.set(Math.min(25, last));
+      if (!keep) fromEpisode();
     } catch (error) { failed(error); }
   }
 
@@ -243,8 +245,8 @@ export async function act(query) {
     picture.canvas.addEventListener("keydown", (event) => {
       const entry = s.scene.handles[s.handle];
       const by = entry && entry.scale * (event.shiftKey ? 0.08 : 0.02);
-      const ways = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-      if (entry && ways[event.key]) change(key, (state) => { state[entry.x] += ways[event.key][0] * by; state[entry.y] += ways[event.key][1] * by; });
+      const way = ARROWS[event.key];
+      if (entry && way) change(key, (state) => { state[entry.x] += way[0] * by; state[entry.y] += way[1] * by; });
       else if (entry && entry.angle !== null && "[]".includes(event.key)) change(key, (state) => { state[entry.angle] = (state[entry.angle] + (event.key === "]" ? 0.1 : -0.1) + 6.2832) % 6.2832; });
       else return;
       event.preventDefault();
@@ -436,8 +438,6 @@ export async function act(query) {
     marks();
   }
 
-  const figure = (what, value) => h("div", {}, h("b", {}, value), h("span", {}, what));
-
   function showDream() {
     const d = s.decision;
     if (!d?.nearest.length) return;
@@ -471,7 +471,7 @@ export async function act(query) {
   const element = h("div", { class: "view" },
     h("div", { class: "panel" },
       h("section", { class: "card stack", "aria-label": "Who acts" }, modelChoice, plannerChoice, plannerHint, horizon, lookChoice, historyChoice, speedChoice, h("label", { class: "check" }, bounded, "actions inside their bounds"), h("label", { class: "check" }, through, "goal shines through")),
-      h("section", { class: "card stack", "aria-label": "Start and goal" }, h("h2", {}, "Start and goal"), hold, h("details", {}, h("summary", {}, "From a stored episode"), h("div", { class: "stack" }, h("label", { class: "field" }, "Episode", episode), from, to)))),
+      h("section", { class: "card stack", "aria-label": "Start and goal" }, h("h2", {}, "Start and goal"), hold, h("details", {}, h("summary", {}, "From a stored episode"), h("div", { class: "stack" }, field("Episode", episode), from, to)))),
     h("div", { class: "stack" },
       h("div", {}, h("h1", {}, "Watch a model act"), lead),
       h("section", { class: "card stack", "aria-label": "The episode" },

@@ -64,9 +64,9 @@ function product(vector, { shape: [rows, columns], values }, bias) {
   return out;
 }
 
-// The stored frame whose latent is nearest, and how far away it is in spreads.
+// The stored frame whose latent is nearest.
 export function nearest(gallery, z) {
-  const { latents, dim, frames, spread } = gallery;
+  const { latents, dim, frames } = gallery;
   let best = 0;
   let least = Infinity;
   for (let place = 0; place < frames; place += 1) {
@@ -75,7 +75,7 @@ export function nearest(gallery, z) {
     for (let i = 0; i < dim && sum < least; i += 1) { const d = latents[row + i] - z[i]; sum += d * d; }
     if (sum < least) { least = sum; best = place; }
   }
-  return [best, Math.sqrt(least) / spread];
+  return best;
 }
 
 // Coordinates of a latent on two principal components.

@@ -13,8 +13,7 @@ const rank = (method) => ["salt", "lewm"].findIndex((name) => method.startsWith(
 const read = new Map();
 
 export async function browse(query) {
-  const { results, models } = await catalogue();
-  const folders = results.filter((entry) => !entry.problem);
+  const { results: folders, models } = await catalogue();
   if (!folders.length) return { element: h("p", { class: "empty" }, "No results folder was given. Evaluate a model and give its results: saltwm explore results") };
   const state = { results: folders[0].name, environment: ALL, method: ALL, protocol: ALL, kind: ALL, outcome: ALL, sort: "task", cell: null, task: null, beside: "", step: 0 };
   if (!query.size) state.environment = models.find((entry) => !entry.problem)?.environment ?? ALL;
@@ -34,7 +33,7 @@ export async function browse(query) {
   const body = h("tbody");
   const table = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of episodes" }, h("table", {}, h("thead", {}, h("tr", {}, ["environment", "method", "protocol"].map((t) => h("th", { scope: "col" }, t)), h("th", { scope: "col", class: "n" }, "task"), h("th", { scope: "col" }, "kind"), h("th", { scope: "col" }, "outcome"), ["steps", "final", "r"].map((t) => h("th", { scope: "col", class: "n" }, t)))), body));
   const more = h("p", { class: "soft small" });
-  const panes = [new Pane("truth"), new Pane("dream")];
+  const panes = [new Pane(), new Pane()];
   const player = new Player((step) => { state.step = step; for (const pane of panes) pane.go(step); remember(); });
   const title = h("h2", {}, "Choose an episode");
   const verdict = h("p", { class: "soft small" });

@@ -19,12 +19,11 @@ function ticks(low, high, count = 4) {
 }
 
 export class LineChart {
-  constructor({ title, x = "", height = 150, width = USUAL, log = false, onPick = null }) {
+  constructor({ title, x = "", height = 150, width = USUAL, onPick = null }) {
     this.width = width;
     this.title = title;
     this.xName = x;
     this.height = height;
-    this.log = log;
     this.picture = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
     this.legend = h("div", { class: "legend" });
     this.element = h("div", { class: "stack close" }, h("div", { class: "spread" }, h("h3", {}, title), this.legend), this.picture);
@@ -39,7 +38,6 @@ export class LineChart {
 
   // series: {name, kind, points: [[x, y]], dots, dash, thin, quiet}
   set(series, { low = null, high = null, limit = null, limitName = "", floor = null } = {}) {
-    const scale = (y) => (this.log ? Math.log10(Math.max(y, 1e-9)) : y);
     const points = series.flatMap((s) => s.points).filter(([, y]) => y !== null && Number.isFinite(y));
     fill(this.picture);
     fill(this.legend, series.filter((s) => s.name && !s.quiet).map((s) => h("span", { class: `s-${s.kind}` }, s.name)), limitName ? h("span", { class: "s-goal dotted" }, limitName) : null);
@@ -49,17 +47,17 @@ export class LineChart {
     }
     this.low = low ?? Math.min(...points.map(([x]) => x));
     this.high = Math.max(high ?? Math.max(...points.map(([x]) => x)), this.low + 1e-9);
-    let bottom = floor ?? Math.min(...points.map(([, y]) => scale(y)));
-    let top = Math.max(...points.map(([, y]) => scale(y)), limit === null ? -Infinity : scale(limit));
+    let bottom = floor ?? Math.min(...points.map(([, y]) => y));
+    let top = Math.max(...points.map(([, y]) => y), limit ?? -Infinity);
     if (top - bottom < 1e-9) { top += 0.5; bottom -= floor === null ? 0.5 : 0; }
     const px = (x) => LEFT + ((x - this.low) / (this.high - this.low)) * (this.width - LEFT - RIGHT);
-    const py = (y) => TOP + (1 - (scale(y) - bottom) / (top - bottom)) * (this.height - TOP - BOTTOM);
+    const py = (y) => TOP + (1 - (y - bottom) / (top - bottom)) * (this.height - TOP - BOTTOM);
     this.px = px;
     for (const at of ticks(bottom, top, 3)) {
-      const y = TOP + (1 - (at - bottom) / (top - bottom)) * (this.height - TOP - BOTTOM);
+      const y = py(at);
       this.picture.append(
         svg("line", { class: "axis", x1: LEFT, x2: this.width - RIGHT, y1: y, y2: y }),
-        svg("text", { x: LEFT - 6, y: y + 3.5, "text-anchor": "end" }, number(this.log ? 10 ** at : at, 2)),
+        svg("text", { x: LEFT - 6, y: y + 3.5, "text-anchor": "end" }, number(at, 2)),
       );
     }
     for (const at of ticks(this.low, this.high, 6).filter((tick) => px(tick) < this.width - RIGHT - 46)) {
@@ -92,8 +90,8 @@ export class LineChart {
 
 // Bars from a zero line: [{name, value, kind, note}]
 export class BarChart {
-  constructor({ title, height = 150, unit = "" }) {
-    Object.assign(this, { title, height, unit });
+  constructor({ title, height = 150 }) {
+    Object.assign(this, { title, height });
     this.picture = svg("svg", { class: "chart", viewBox: `0 0 ${USUAL} ${height}`, role: "img", "aria-label": title });
     this.element = h("div", { class: "stack close" }, h("h3", {}, title), this.picture);
   }

@@ -40,9 +40,6 @@ export function fill(element, ...children) {
   return element;
 }
 
-let counter = 0;
-export const unique = (stem) => `${stem}-${(counter += 1)}`;
-
 export function field(label, control) {
   return h("label", { class: "field" }, label, control);
 }
@@ -83,6 +80,12 @@ export function number(value, digits = 3) {
   return String(Number(value.toPrecision(digits)));
 }
 
+// A number that a person came for, and what it is.
+export const figure = (what, value) => h("div", {}, h("b", {}, value), h("span", {}, what));
+
+// Which way an arrow key leads: right and down.
+export const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
 export function milliseconds(seconds) {
   return seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(2)} s`;
 }
@@ -105,7 +108,7 @@ export async function copy(text, what) {
 }
 
 // A word that a shell reads back as it is.
-export function quoted(word) {
+function quoted(word) {
   const text = String(word);
   return /^[A-Za-z0-9_\-./=:,@%+]+$/.test(text) ? text : `'${text.replaceAll("'", "'\"'\"'")}'`;
 }

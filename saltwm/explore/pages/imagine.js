@@ -1,6 +1,6 @@
 // Imagine: action blocks by hand. A state-affine model is rolled out in this page, at once; the simulator answers beside it.
 
-import { choice, fill, h, milliseconds, number, slider } from "./dom.js";
+import { choice, field, figure, fill, h, milliseconds, number, slider } from "./dom.js";
 import { affine, nearest } from "./affine.js";
 import { BarChart, LineChart } from "./charts.js";
 import { newest } from "./live.js";
@@ -141,8 +141,7 @@ export async function imagine(query) {
     if (!s.affine || !s.z || !s.sheet) return;
     const started = performance.now();
     const path = s.affine.rollout(s.z, s.blocks);
-    path.forEach((z, place) => { const [frame] = nearest(s.sheet, z); if (!decoderReady(s.model)) expects.pictures[place]?.tile(s.sheet, frame); });
-    s.path = path;
+    if (!decoderReady(s.model)) path.forEach((z, place) => expects.pictures[place]?.tile(s.sheet, nearest(s.sheet, z)));
     how.textContent = `Rolled out in this page in ${milliseconds((performance.now() - started) / 1000)}.`;
   }
 
@@ -190,14 +189,13 @@ export async function imagine(query) {
       const exact = Math.abs(header.remainder) < 1e-6;
       shares.set([...header.shares.map((share, k) => ({ name: name(k), value: share, note: `${Math.round(100 * share)} %`, kind: share < 0 ? "goal" : "dream" })), { name: "rest", value: header.remainder, note: exact ? "0" : `${Math.round(100 * header.remainder)} %`, kind: "soft" }]);
       norms.set(header.terms.map((term, k) => ({ name: name(k), value: term, kind: "truth" })));
-      const figure = (what, value) => h("div", {}, h("b", {}, value), h("span", {}, what));
       fill(numbers, figure("ρ, not explained to first order", number(header.rho, 2)), figure("‖δ‖ at the end", number(header.delta.at(-1))), figure("largest ‖ε‖", number(Math.max(...header.epsilon))), figure("‖Φ₁→H‖", number(header.phi[0])));
     } catch (error) { failed(error); }
   });
 
   const element = h("div", { class: "view" },
     h("div", { class: "panel" },
-      h("section", { class: "card stack", "aria-label": "Start" }, modelChoice, h("label", { class: "field" }, "Stored episode", episode), from, countSlider, startPicture.element),
+      h("section", { class: "card stack", "aria-label": "Start" }, modelChoice, field("Stored episode", episode), from, countSlider, startPicture.element),
       h("section", { class: "card stack", "aria-label": "Set all sliders" }, h("h2", {}, "All sliders"),
         h("div", { class: "row" }, h("button", { type: "button", on: { click: () => begin(false) } }, "as recorded"), h("button", { type: "button", on: { click: () => set(() => 0) } }, "zero"),
           h("button", { type: "button", on: { click: () => { const draws = s.blocks.map(() => Array.from({ length: s.scene.action_dim }, () => Math.random() * 2 - 1)); set((_, place, i) => Number(draws[place][i % s.scene.action_dim].toFixed(2))); } } }, "random")))),

@@ -5,7 +5,6 @@ export class Live {
     this.onChange = onChange;
     this.open = new Map();
     this.next = 1;
-    this.restarts = 0;
     this.wait = 250;
     this.connect();
   }
@@ -32,12 +31,10 @@ export class Live {
 
   get connected() { return this.socket.readyState === WebSocket.OPEN; }
 
-  get busy() { return this.open.size; }
-
   receive(data) {
     if (typeof data === "string") {
       const event = JSON.parse(data);
-      if (event.event === "worker") { this.restarts = event.restarts; this.onChange("restarted"); }
+      if (event.event === "worker") this.onChange("restarted");
       return;
     }
     const view = new DataView(data);

@@ -1,6 +1,6 @@
 // Map: the latents of stored frames in two dimensions, coloured by the state or by the cost to a goal.
 
-import { choice, fill, h, number, setOptions } from "./dom.js";
+import { ARROWS, choice, fill, h, number, setOptions } from "./dom.js";
 import { project } from "./affine.js";
 import { Picture } from "./picture.js";
 import { catalogue, chosen, failed, gallery, live, shared, writeAddress } from "./world.js";
@@ -156,11 +156,10 @@ export async function map(query) {
   canvas.addEventListener("pointermove", (event) => { if (s.sheet) { const i = under(event); if (i !== s.at) look(i); } });
   canvas.addEventListener("click", (event) => { if (s.sheet) setGoal(under(event)); });
   canvas.addEventListener("keydown", (event) => {
-    const ways = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
     if (event.key === "Enter") { setGoal(s.at); event.preventDefault(); return; }
-    if (!ways[event.key]) return;
+    if (!ARROWS[event.key]) return;
     event.preventDefault();
-    const [dx, dy] = ways[event.key];
+    const [dx, dy] = ARROWS[event.key];
     const [x, y] = where(s.points[s.at]);
     let best = s.at;
     let least = Infinity;
