@@ -10,7 +10,7 @@ from saltwm.envs.base import PlanningEnv
 from saltwm.ground.checks import one_of
 from saltwm.ground.extras import needs
 
-__all__ = ["ENVIRONMENTS", "PlanningEnv", "adapt", "env_class", "introduce", "make_env", "register"]
+__all__ = ["ENVIRONMENTS", "PlanningEnv", "adapt", "env_class", "has_simulator", "introduce", "make_env", "register"]
 
 _WHERE = {
     "two-room": ("saltwm.envs.two_room", "TwoRoom"),
@@ -45,6 +45,11 @@ def env_class(name: str) -> type[PlanningEnv]:
     with needs("sim", f"environment {name}"):
         cls: type[PlanningEnv] = getattr(importlib.import_module(module), attribute)
     return cls
+
+
+def has_simulator(name: str) -> bool:
+    """Whether there is an environment of this name: the package's, or one that the user has brought in."""
+    return name in ENVIRONMENTS or name in users.names()
 
 
 def introduce(word: str) -> str:

@@ -26,9 +26,7 @@ _entered: dict[str, type[PlanningEnv]] = {}
 
 def find(name: str) -> type[PlanningEnv] | None:
     """The user's class of this name, or None."""
-    for word in _words():
-        if word not in _known_words():
-            enter(word)
+    _enter_named()
     if name not in _entered and name in (offered := _offered()):
         _entered[name] = _checked(f"entry point {name}", offered[name].load())
     return _entered.get(name)
@@ -36,6 +34,7 @@ def find(name: str) -> type[PlanningEnv] | None:
 
 def names() -> list[str]:
     """Names of the users' classes that are there."""
+    _enter_named()
     return sorted({*_entered, *_offered()})
 
 
@@ -72,12 +71,16 @@ def enter(word: str, taken: Iterable[str] = ()) -> str:
     return cls.name
 
 
+def _enter_named() -> None:
+    """Enter the classes that the user has named to this process, or to the one that started it."""
+    known = {cls.named_by for cls in _entered.values()}
+    for word in _words():
+        if word not in known:
+            enter(word)
+
+
 def _words() -> list[str]:
     return [word.strip() for word in os.environ.get(VARIABLE, "").split(",") if word.strip()]
-
-
-def _known_words() -> set[str]:
-    return {cls.named_by for cls in _entered.values()}
 
 
 def _offered() -> dict[str, EntryPoint]:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from saltwm.explore.desk import Desk, has_simulator
+from saltwm.envs import has_simulator
+from saltwm.explore.desk import Desk
 from saltwm.explore.messages import Answer, Catalogue
 from saltwm.ground.config import ModelConfig, PriorPlanner
 from saltwm.ground.errors import SaltError

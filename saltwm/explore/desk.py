@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from saltwm.disk.dataset import Dataset
-from saltwm.envs import ENVIRONMENTS, make_env, users
+from saltwm.disk.layout import frame_counts
+from saltwm.envs import has_simulator, make_env
 from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.explore.folders import Kind, Place, require_no_links
 from saltwm.ground.checks import check
@@ -81,7 +82,7 @@ class Desk:
         self.info = functools.lru_cache(maxsize=None)(self._info)
         self.dataset = functools.lru_cache(maxsize=None)(self._dataset)
         self.has_simulator = functools.lru_cache(maxsize=None)(has_simulator)
-        self._envs = functools.lru_cache(maxsize=8)(self._make_env)
+        self.env = functools.lru_cache(maxsize=8)(self._env)
         self.gallery = functools.lru_cache(maxsize=8)(self._gallery)
         self.latent = functools.lru_cache(maxsize=1024)(self._latent)
         self.after = functools.lru_cache(maxsize=512)(self._after)
@@ -137,18 +138,15 @@ class Desk:
         require_no_links(path)
         return Dataset.open(path, verify="sizes")
 
-    def env(self, world: WorldSpec, variant: Variant = "clean") -> PlanningEnv:
+    def _env(self, world: WorldSpec, variant: Variant) -> PlanningEnv:
         """The simulator of a world, built once: Cube's takes two seconds."""
-        return self._envs(world, variant)
-
-    def _make_env(self, world: WorldSpec, variant: Variant) -> PlanningEnv:
         if not self.has_simulator(world.environment):
             raise UsageError(f"{world.environment!r:.80}: there is no simulator of this environment here")
         return make_env(world.environment, variant=variant, image_size=world.image_size, render_quality=world.render)
 
     def env_of(self, model: str) -> PlanningEnv:
         """The simulator of the world that a model learnt."""
-        return self.env(self.info(model).world)
+        return self.env(self.info(model).world, "clean")
 
     def is_simulated(self, model: str) -> bool:
         """Whether there is a simulator that draws what the model learnt from; recordings have none."""
@@ -275,14 +273,9 @@ class Desk:
         return False
 
 
-def has_simulator(environment: str) -> bool:
-    """Whether the package, or the user who started it, has a simulator of this name."""
-    return environment in ENVIRONMENTS or environment in users.names()
-
-
 def spread_frames(dataset: Dataset, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Episode and step of evenly spaced stored frames, at most `most` of them."""
-    counts = dataset.lengths // dataset.frame_every + 1
+    counts = frame_counts(dataset.lengths, dataset.frame_every)
     ends = np.cumsum(counts)
     rows = np.unique(np.linspace(0, ends[-1] - 1, min(most, int(ends[-1]))).round().astype(np.int64))
     episodes = np.searchsorted(ends, rows, side="right")

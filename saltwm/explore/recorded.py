@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from saltwm.disk.dataset import Dataset
-from saltwm.envs import env_class
-from saltwm.explore.desk import Desk, has_simulator, plain, png
+from saltwm.envs import env_class, has_simulator
+from saltwm.explore.desk import Desk, plain, png
 from saltwm.explore.messages import Answer, DatasetOf, Recorded
 from saltwm.explore.scenes import action_names
 from saltwm.ground.errors import UsageError

@@ -344,7 +344,7 @@ def check_options(job: Acting) -> None:
 def open_source(job: Acting) -> "Dataset | TaskSet":
     """What the tasks come from."""
     from saltwm.disk.dataset import Dataset
-    from saltwm.envs import ENVIRONMENTS, users
+    from saltwm.envs import has_simulator
     from saltwm.evaluation.tasks import read_frozen
 
     if job.task_set is not None:
@@ -357,7 +357,7 @@ def open_source(job: Acting) -> "Dataset | TaskSet":
         raise UsageError(f"tasks come from --data DATASET or from --task-set FILE: give one of the two{hint}")
     dataset = Dataset.open(job.data, verify="sizes")
     name = dataset.world.environment
-    if dataset.recipe.source.kind == "recorded" and name not in ENVIRONMENTS and users.find(name) is None:
+    if dataset.recipe.source.kind == "recorded" and not has_simulator(name):
         score = command_line("saltwm", "score", "RUN" if job.run in MODELLESS else job.run, "--data", job.data)
         raise UsageError(
             f"{job.data}: recordings, and no simulator of {name!r} is here to set and judge tasks "

@@ -115,6 +115,14 @@ def test_the_command_line_takes_a_class_before_any_verb(own_module: str, tmp_pat
     assert json.loads(named.stdout)["solved_share"] is not None
 
 
+def test_a_process_that_inherits_the_variable_knows_the_class(own_module: str) -> None:
+    """The explorer's worker is such a process: it asks whether there is a simulator before it makes one."""
+    code = "from saltwm.envs import has_simulator; print(has_simulator('slide'), has_simulator('half'))"
+    environment = {**os.environ, users.VARIABLE: own_module}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert found.stdout.split() == ["True", "False"]
+
+
 def test_the_next_command_names_the_user_s_class_again_or_asks_for_an_offline_score(
     own_module: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
