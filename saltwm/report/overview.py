@@ -66,7 +66,7 @@ def verdicts(findings: Findings) -> list[str]:
     """What the paired tests of SALT against LeWM say, one sentence for each of their verdicts that occurs."""
     found = salt_against_lewm(findings)
     if not found:
-        return ["SALT and LeWM were not evaluated on the same tasks, so nothing is said of one against the other."]
+        return ["SALT and LeWM did not meet on the same tasks with plain CEM, so neither is judged against the other."]
     words = {
         "better": "SALT is better than LeWM",
         "worse": "SALT is worse than LeWM",
@@ -106,8 +106,20 @@ def in_words(findings: Findings, environment: str) -> list[str]:
             others = [row for row in same if row.method in ("lewm-history3", "lewm", "random")]
             reached = [_how_well(salt, others), *_searched_better(salt, same)]
             return [*reached, *_paired(findings, salt), *_hardest(findings, salt), *_why(findings, salt)]
-    best = max(rows, key=_share, default=None)
-    return ["SALT was not evaluated here."] + ([] if best is None else [_how_well(best, [])])
+    return _best_in_words(rows)
+
+
+def _best_in_words(rows: Sequence[PooledRow]) -> list[str]:
+    """Where plain SALT was not evaluated: the best of what was, under the first protocol that has any."""
+    for protocol in dict.fromkeys([*_PREFERRED, *(row.protocol for row in rows)]):
+        methods = [row for row in rows if row.protocol == protocol and row.method != "random"]
+        if methods:
+            best = max(methods, key=_share)
+            there = [row for row in rows if tables.contest_order(row) == tables.contest_order(best)]
+            chance = [row for row in there if row.method == "random"]
+            chosen = [f"It is the best of {len(methods)} methods here."] if len(methods) > 1 else []
+            return [_how_well(best, chance), *chosen]
+    return ["Only the random policy was evaluated here."] if rows else ["No evaluation here is finished."]
 
 
 def _first(rows: Sequence[PooledRow], protocol: str, method: str) -> PooledRow | None:

@@ -57,6 +57,9 @@ _PANELS = (  # title, key in metrics.jsonl, logarithmic, unit
 )
 
 
+_SHOWN = {"tables", "figures", "galleries", "decoded"}
+"""What a part must have one of to be there."""
+
 MEDIA = "media"
 """Folder beside the page: pictures and figures, named by their content."""
 
@@ -118,6 +121,7 @@ class Part:
     galleries: tuple[Gallery, ...] = ()
     decoded: tuple[DecodedFigure, ...] = ()
     note: str = ""
+    is_open: bool = False
 
 
 @dataclass(frozen=True)
@@ -238,7 +242,8 @@ def _of(built: Iterable[Table | None], name: str) -> tuple[Table, ...]:
 
 def _title(names: Sequence[str], rows: Sequence[SuccessRow]) -> str:
     # Who, not how: the searches, views and variants of one model are rows of its tables.
-    who = dict.fromkeys(_model_of(row) for row in sorted(rows, key=lambda row: tables.method_order(row.method)))
+    in_order = sorted(rows, key=lambda row: tables.method_order(row.method.split("-")[0]))
+    who = dict.fromkeys(_model_of(row) for row in in_order)
     where = _listed([tables.environment_name(name) for name in names])
     return f"{_listed(list(who))} on {where}" if who else where
 
@@ -299,7 +304,7 @@ def _section(findings: Findings, built: _Built, all_rows: Sequence[SuccessRow], 
     title, anchor = tables.environment_name(name), f"environment-{number}"
     parts: list[tuple[str, dict[str, Any]]] = [
         ("Planned episodes", {"galleries": tuple(_galleries(findings, rows)), "note": _EPISODES_NOTE}),
-        ("Search and variants", {"tables": _of(built.search, title)}),
+        ("Search and variants", {"tables": _of(built.search, title), "is_open": not _has_papers(findings, name)}),
         ("Studies", {"tables": _of(built.studies, title), "note": built.study_sentences}),
         ("Failures", {"tables": _of(built.failures, title), "figures": tuple(_anatomy(findings, name))}),
         ("Steps to success", {"figures": tuple(_steps(findings, rows))}),
@@ -308,7 +313,7 @@ def _section(findings: Findings, built: _Built, all_rows: Sequence[SuccessRow], 
         ("Decoded open-loop predictions", {"decoded": tuple(_decoded(drawn)), "note": _DECODED_NOTE}),
         ("Training", {"tables": _of(built.training, title), "figures": tuple(_training(drawn))}),
     ]
-    there = [(heading, fields) for heading, fields in parts if any(fields[key] for key in fields if key != "note")]
+    there = [(heading, fields) for heading, fields in parts if any(fields[key] for key in fields.keys() & _SHOWN)]
     return Section(
         name=title,
         anchor=anchor,
@@ -316,6 +321,11 @@ def _section(findings: Findings, built: _Built, all_rows: Sequence[SuccessRow], 
         success=_of(built.success, title),
         parts=tuple(Part(heading, f"{anchor}-{i}", **fields) for i, (heading, fields) in enumerate(there)),
     )
+
+
+def _has_papers(findings: Findings, environment: str) -> bool:
+    """Whether a model was evaluated there as the paper does; otherwise what is folded is all that there is."""
+    return any(sections.is_papers(cell) for cell in findings.cells if cell.evaluation.environment == environment)
 
 
 def _steps(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Figure]:

@@ -133,10 +133,17 @@ def label_of(evaluation: Evaluation) -> str:
         return method_title(e.method)
     kind = str(e.planner.get("function", e.planner.get("kind", ""))).rpartition(":")[2]  # a user's own has a function
     planner = "" if kind in ("", "cem") else f" with {PLANNER_NAMES.get(kind, kind)}"
-    parts = [model_title(e.variant.model, e.variant) + planner, *e.variant.departures]
+    parts = [model_title(e.variant.model, e.variant) + planner, *map(_departure, e.variant.departures)]
     parts += [] if e.history_frames == 1 else [f"{e.history_frames} frames"]
     parts += [] if e.look_every is None else [_looks(e.look_every)]
     return ", ".join(parts) if has_usual_planner(e) else f"{', '.join(parts)} ({e.method})"
+
+
+def _departure(recorded: str) -> str:
+    """A departure as people read it; most are recorded so."""
+    if recorded == "memory yes":
+        return "with memory"
+    return f"begun {recorded}" if recorded.startswith("from ") else recorded
 
 
 def _looks(every: int) -> str:
@@ -332,10 +339,10 @@ def model_title(model: str, variant: ModelVariant | None) -> str:
     return (variant and variant.title) or METHOD_NAMES.get(model) or method_title(model)
 
 
-def method_order(method: str) -> tuple[int, str]:
-    """SALT, LeWM, a user's own methods by name, then the random policy."""
+def method_order(method: str) -> tuple[int, int, str]:
+    """SALT, LeWM, other searches and variants of theirs, a user's own methods by name, then the random policy."""
     known = {"salt": 0, "lewm": 1, "random": 3}
-    return known.get(method, 2), method
+    return known.get(method, 2), known.get(method.partition("-")[0], 2), method
 
 
 def environment_name(name: str) -> str:
