@@ -45,6 +45,9 @@ def test_published_weights_are_those_of_the_environment():
     assert weights("sd-jepa", "cube") == {"sigreg": 0.3, "triplet": 0.10, "straightening": 0.05}
     pldm = weights("pldm", "cube")
     assert (pldm["variance"], pldm["covariance"], pldm["variance_over_time"], pldm["similarity"]) == (18, 12, 0.7, 0.2)
+    assert (pldm["covariance_over_time"], pldm["inverse"]) == (0, 0)
+    assert weights("sub-jepa", "cube") == {"sigreg": 0.3}
+    assert weights("delta-jepa", "cube") == {"inverse": 10.0}
 
 
 def test_salt_and_lewm_are_the_two_prediction_losses_with_sigreg_in_files_as_ever():

@@ -1,10 +1,11 @@
-"""Each term against a slow float64 reference; its gradient, also where latents vanish."""
+"""Each term against a slow float64 reference; its gradient, also where latents vanish; what rows make of them."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
+from test_objective import reference_sigreg
 
 from saltwm.ground.errors import ShapeError
 from saltwm.losses.covariance import covariance, covariance_over_time
@@ -13,6 +14,7 @@ from saltwm.losses.sigreg import draw_projections, sigreg
 from saltwm.losses.similarity import similarity
 from saltwm.losses.straightening import straightening
 from saltwm.losses.subspaces import SubspaceSIGReg
+from saltwm.losses.table import OBJECTIVES, Sizes
 from saltwm.losses.triplet import progression_triplet
 from saltwm.losses.variance import variance, variance_over_time
 
@@ -251,3 +253,59 @@ def test_sigreg_in_subspaces_is_finite_where_latents_are_all_alike(value):
     (gradient,) = torch.autograd.grad(found, z)
     assert found.isfinite()
     assert gradient.isfinite().all()
+
+
+# --- rows: which term sees which coordinates -------------------------------------------------------------------------
+
+
+def terms_of(name, dim=D, environment="two-room", knots=17):
+    """The terms of an objective by name, built for latents of `dim` numbers and action blocks of 3."""
+    torch.manual_seed(0)
+    return {term.name: term.build(Sizes(dim, 3, environment, knots)) for term in OBJECTIVES[name].terms}
+
+
+@pytest.mark.parametrize("name", ["salt", "lewm"])
+def test_salt_and_lewm_have_sigreg_of_all_coordinates_with_the_runs_knots(name):
+    z, along = latents(), directions()
+    found = terms_of(name, knots=9)["sigreg"](z, along).item()
+    assert found == pytest.approx(reference_sigreg(z.numpy(), along.numpy(), 9), rel=1e-11)
+
+
+def test_pldm_has_these_terms_of_all_coordinates():
+    found, z = terms_of("pldm"), latents()
+    slow = {term.__name__: reference for term, reference in TERMS.items()}
+    for name in ("variance", "variance_over_time", "covariance", "covariance_over_time", "similarity"):
+        assert found.pop(name)(z).item() == pytest.approx(slow[name](z.numpy()), rel=1e-12)
+    assert list(found) == ["inverse"]
+
+
+def test_sd_jepa_has_sigreg_of_all_but_two_coordinates_a_triplet_on_those_and_straightens_all():
+    found, z, along = terms_of("sd-jepa"), latents(), directions()
+    content = (along[2:] / along[2:].norm(dim=0)).numpy()
+    assert found["sigreg"](z, along).item() == pytest.approx(reference_sigreg(z[..., 2:].numpy(), content), rel=1e-11)
+    assert found["triplet"](z).item() == pytest.approx(slow_triplet(z[..., :2].numpy()), rel=1e-6)
+    assert found["straightening"](z).item() == pytest.approx(slow_straightening(z.numpy()), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("environment", "subspaces"), [("push-t", 16), ("two-room", 32), ("reacher", 32), ("cube", 32)]
+)
+def test_sub_jepa_has_sixteen_subspaces_on_pusht_and_thirty_two_elsewhere(environment, subspaces):
+    (term,) = terms_of("sub-jepa", 64, environment, knots=9).values()
+    assert term.bases.shape == (subspaces, 64, 64 // subspaces)
+    z, along = latents(dim=64), directions(dim=64)
+    term = term.double()
+    found = [reference_sigreg(z.numpy(), u.numpy(), 9) for u in term.directions(along).chunk(subspaces, dim=1)]
+    assert term(z, along).item() == pytest.approx(np.mean(found), rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "hidden"),
+    [("pldm", "pair", (512,)), ("smwm", "pair", (256, 256)), ("delta-jepa", "difference", (256, 256))],
+)
+def test_inverse_dynamics_looks_at_pairs_or_at_differences_through_a_network_of_these_widths(name, of, hidden):
+    term = terms_of(name)["inverse"]
+    seen = 2 * D if of == "pair" else D
+    widths = [tuple(layer.weight.shape) for layer in term.net if hasattr(layer, "weight")]
+    assert widths == list(zip((*hidden, 3), (seen, *hidden), strict=True))
+    assert term.of == of
