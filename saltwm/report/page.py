@@ -70,6 +70,8 @@ class Figure:
 
     drawing: Drawing
     caption: str
+    name: str = ""
+    """What stands above it, if something does."""
 
 
 @dataclass(frozen=True)

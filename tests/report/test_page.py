@@ -482,3 +482,15 @@ def test_a_heading_keeps_a_name_with_a_hyphen_in_one_line_and_escapes_it(page):
     assert re.search('<h1>.* on <span class="whole">Two-Room</span></h1>', page)
     assert ".whole { display: inline-block; }" in page
     assert _whole_words("<b> a-<b>") == '&lt;b&gt; <span class="whole">a-&lt;b&gt;</span>'
+
+
+# --- studies ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_has_its_table_its_figure_and_its_sentences_on_the_page(tmp_path):
+    methods = ("salt", "lewm", "lewm-pldm", "lewm-smwm")
+    few = {"protocols": (CLEAN_PROTOCOL,), "n": 20, "pictures": 0}
+    page = write_page(make_results(tmp_path / "results", ("two-room",), methods, **few), tmp_path / "page").read_text()
+    assert "needs weights" in words(page)
+    assert "paired tests" in words(page)
+    assert re.search(r'<img [^>]*alt="Other objectives on one backbone[^"]*"', page)
