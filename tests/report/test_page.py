@@ -260,9 +260,7 @@ def test_the_verdict_sentences_follow_the_comparisons(four, tmp_path):
         assert ("SALT is worse than LeWM in" in text) == ("worse" in wanted)
         assert ("No difference between SALT and LeWM is shown in" in text) == ("no difference shown" in wanted)
     (none,) = verdicts(dataclasses.replace(findings, comparisons=()))
-    assert none == [
-        "SALT and LeWM did not meet on the same tasks with plain CEM, so neither is judged against the other."
-    ]
+    assert none == "SALT and LeWM did not meet on the same tasks with plain CEM, so neither is judged against the other."
 
 
 def test_probes_training_and_claims_stand_with_one_environment_too(page):
