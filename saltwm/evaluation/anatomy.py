@@ -7,7 +7,7 @@ executed; both are elite costs in the model's latent space, at different optimis
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from saltwm.disk.records import (
@@ -21,7 +21,6 @@ from saltwm.disk.records import (
     PairedAnatomy,
     Rate,
     failed_episodes,
-    read_cells,
 )
 from saltwm.evaluation.contests import by_contest, compare, may_meet, on_shared_tasks
 from saltwm.evaluation.statistics import wilson
@@ -63,12 +62,11 @@ def paired_anatomy(a: Sequence[Cell], b: Sequence[Cell]) -> PairedAnatomy:
     return PairedAnatomy(of_a, of_b, outcomes)
 
 
-def pair_up(results: Path, a: str, b: str) -> list[PairedAnatomy]:
-    """The paired anatomies of two methods under `results`, one per environment, protocol and horizon they share.
+def pair_up(results: Path, cells: Collection[Cell], a: str, b: str) -> list[PairedAnatomy]:
+    """The paired anatomies of two methods in the cells of `results`, one per environment, protocol and horizon shared.
 
     Either may also be the name of a single cell.
     """
-    cells = read_cells(results)
     if not cells:
         raise UsageError(f"{results}: no evaluations", remedy="evaluate", path=results)
     if a == b:
@@ -86,7 +84,7 @@ def pair_up(results: Path, a: str, b: str) -> list[PairedAnatomy]:
     return pairs
 
 
-def _named(cells: Sequence[Cell], name: str, results: Path) -> list[Cell]:
+def _named(cells: Collection[Cell], name: str, results: Path) -> list[Cell]:
     """The cells of the method `name`, or the one cell of that name."""
     found = [cell for cell in cells if name in (cell.name, cell.evaluation.method)]
     if not found:

@@ -121,7 +121,8 @@ class Anatomy(Job):
 
         at_least("pages", self.pages, 0)
         durable.check_folder(self.out)
-        pairs = pair_up(self.results, self.a, self.b)
-        shown = examples(pairs, {cell.name: cell for cell in read_cells(self.results)}, self.pages)
+        cells = {cell.name: cell for cell in read_cells(self.results)}
+        pairs = pair_up(self.results, cells.values(), self.a, self.b)
+        shown = examples(pairs, cells, self.pages)
         film_failures(self.results, [one for chosen in shown for one in chosen], self.out / PICTURES)
-        return Dissected(pairs, write_anatomy(self.results, pairs, self.out, shown))
+        return Dissected(pairs, write_anatomy(self.results, cells, pairs, self.out, shown))

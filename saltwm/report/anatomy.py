@@ -1,7 +1,7 @@
 """Where two methods fail on the same tasks: a page with the counts, and a page for each failed episode."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,6 @@ from saltwm.disk.records import (
     PlanRecord,
     Rate,
     failed_episodes,
-    read_cells,
 )
 from saltwm.report import figures, tables
 from saltwm.report.figures import Drawing, Series
@@ -78,11 +77,13 @@ PICTURES = "pictures"
 
 
 def write_anatomy(
-    results: Path, pairs: Sequence[PairedAnatomy], out: Path, shown: Sequence[Sequence[FailedEpisode]] = ()
+    results: Path,
+    cells: Mapping[str, Cell],
+    pairs: Sequence[PairedAnatomy],
+    out: Path,
+    shown: Sequence[Sequence[FailedEpisode]] = (),
 ) -> Path:
     """Write OUT/index.html, and a page for each failure in `shown`, those of each pair; returns the index's path."""
-    results, out = Path(results), Path(out)
-    cells = {cell.name: cell for cell in read_cells(results)}
     durable.make_folder(out)
     contests, numbers = [], itertools.count(1)
     with_page = {(one.cell.name, one.other_cell.name, one.failure.task) for chosen in shown for one in chosen}

@@ -330,7 +330,7 @@ def frames_of(c: Comparison) -> str:
 
 
 def _mismatch(findings: Findings) -> Iterable[Finding]:
-    cells = {cell.name: cell for cell in findings.cells}
+    cells = findings.by_name
     tests = []
     for c in salt_against_lewm(findings):
         if c.protocol != "long":

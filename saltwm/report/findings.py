@@ -120,6 +120,11 @@ class Findings:
         """A row per environment, protocol, horizon and method, in the order of every table."""
         return pooled_rows(self.cells, self.planned)
 
+    @functools.cached_property
+    def by_name(self) -> dict[str, Cell]:
+        """The cells by their names."""
+        return {cell.name: cell for cell in self.cells}
+
     def anatomy_of(self, cells: Sequence[Cell]) -> Anatomy:
         """The failures of some evaluations together, and successes by what their tasks ask for, where all say that."""
         sets = [self.task_sets.get(cell.evaluation.tasks_sha256) for cell in cells]

@@ -17,7 +17,8 @@ from saltwm.report.figures import on_white
 from saltwm.report.findings import HOW_TO_COMPARE, Findings, read_findings
 from saltwm.report.frames import changed_by_frames
 from saltwm.report.imitation import imitation
-from saltwm.report.paper_drawings import paper_drawings
+from saltwm.report.paper_drawings import PaperFigure, paper_drawings
+from saltwm.report.studies import StudyReport
 from saltwm.report.table import NONE, escaped, markdown, markdown_table, one_per_line, plain
 from saltwm.report.tables import PooledRow
 
@@ -62,11 +63,8 @@ class Made:
 
     def _texts(self) -> dict[Path, str]:
         findings = read_findings(self.results, self.again)
-        texts = {self.out: document(findings, self.command)}
-        drawn = [(study.name, study.drawing) for study in studies.study_reports(findings) if study.drawing]
-        texts |= {self.out.parent / studies.figure_file(name): on_white(drawing.light) for name, drawing in drawn}
-        if _has_papers(findings):
-            texts |= {self.out.parent / one.file: on_white(one.drawing.light) for one in paper_drawings(findings)}
+        written = document(findings, self.command)
+        texts = {self.out: written.text} | {self.out.parent / file: svg for file, svg in written.figures.items()}
         if self.readme is not None:
             has_papers = _has_papers(findings)
             table, markers = (readme_table(findings), (BEGIN, END)) if has_papers else (_search_table(findings), SEARCH)
@@ -94,10 +92,22 @@ def with_table(text: str, table: str, path: Path, markers: tuple[str, str] = (BE
 # --- the document --------------------------------------------------------------------------------------------------
 
 
-def document(findings: Findings, command: str) -> str:
+@dataclass(frozen=True)
+class Document:
+    """What docs/results.md says, and the figures that it shows."""
+
+    text: str
+    figures: dict[str, str]
+    """File beside the document -> SVG."""
+
+
+def document(findings: Findings, command: str) -> Document:
     """All of docs/results.md; `command` is what makes it."""
     of_searches, success = _success(findings)
     judged = claims(findings)
+    # A folder of other planners only has nothing to say about the paper.
+    has_papers = _has_papers(findings)
+    reports, drawings = (studies.study_reports(findings), paper_drawings(findings)) if has_papers else ([], [])
     parts = [
         "# Results of other searches" if of_searches else "# Results",
         one_per_line(
@@ -120,13 +130,13 @@ def document(findings: Findings, command: str) -> str:
         *markdown(sections.probes(findings)),
         *markdown(sections.anatomy(findings)),
         *markdown(sections.kinds(findings)),
-        # A folder of other planners only has nothing to say about the paper.
-        *([*_studies(findings), *_elements(findings)] if _has_papers(findings) else []),
+        *([*_studies(findings, reports), *_elements(findings, drawings)] if has_papers else []),
         *markdown(sections.training(findings)),
         *markdown(sections.evaluating(findings)),
         *markdown(sections.stages(findings)),
     ]
-    return "\n\n".join(parts) + "\n"
+    shown = {one.file: one.drawing for one in reports} | {one.file: one.drawing for one in drawings}
+    return Document("\n\n".join(parts) + "\n", {file: on_white(drawing.light) for file, drawing in shown.items()})
 
 
 def _success(findings: Findings) -> tuple[bool, list[str]]:
@@ -158,13 +168,11 @@ def _has_papers(findings: Findings) -> bool:
     return any(map(sections.is_papers, findings.cells))
 
 
-def _studies(findings: Findings) -> list[str]:
+def _studies(findings: Findings, reports: Sequence[StudyReport]) -> list[str]:
     """The paper's ablations and sweeps, as far as they were run."""
-    parts, reports = ["## Studies", one_per_line(studies.HOW)], studies.study_reports(findings)
+    parts = ["## Studies", one_per_line(studies.HOW)]
     for report in reports:
-        parts += markdown(report.table, "###")
-        if report.drawing:
-            parts.append(f"![{escaped(report.table.title)}]({studies.figure_file(report.name)})")
+        parts += [*markdown(report.table, "###"), f"![{escaped(report.table.title)}]({report.file})"]
         parts += ["\n".join(map(escaped, report.sentences))] if report.sentences else []
         parts += [_in_words(report.claim), *(markdown(sections.claim_table(report.claim)) or ["Not decided yet."])]
     parts += markdown(studies.efficiency(findings), "###")
@@ -173,10 +181,10 @@ def _studies(findings: Findings) -> list[str]:
     return [*parts, f"Not run: {', '.join(left)}."] if left else parts
 
 
-def _elements(findings: Findings) -> list[str]:
+def _elements(findings: Findings, drawings: Sequence[PaperFigure]) -> list[str]:
     """The list of the paper's tables and figures, and those figures that no study draws."""
     parts = markdown(sections.elements(findings))
-    for one in paper_drawings(findings):
+    for one in drawings:
         parts += [f"### {one.name}", f"![{escaped(one.drawing.alt)}]({one.file})", one_per_line(escaped(one.caption))]
     return parts
 

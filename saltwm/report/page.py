@@ -164,8 +164,8 @@ def write_page(results: Path, out: Path) -> Path:
     pairs = _anatomy_pairs(findings)
     text = render(findings, media, anatomy=bool(pairs))
     if pairs:
-        cells = {cell.name: cell for cell in findings.cells}
-        write_anatomy(results, pairs, out / "anatomy", examples(pairs, cells, 2 * len(pairs)))
+        shown = examples(pairs, findings.by_name, 2 * len(pairs))
+        write_anatomy(results, findings.by_name, pairs, out / "anatomy", shown)
     durable.make_folder(out / MEDIA)
     for name, data in media.files.items():
         if not (out / name).exists():
@@ -178,7 +178,8 @@ def write_page(results: Path, out: Path) -> Path:
 def _anatomy_pairs(findings: Findings) -> list[PairedAnatomy]:
     methods = {cell.evaluation.method for cell in findings.cells}
     met = {(c.method_a, c.method_b) for c in findings.comparisons}
-    return pair_up(findings.results, "salt", "lewm") if {"salt", "lewm"} <= methods and ("salt", "lewm") in met else []
+    is_met = {"salt", "lewm"} <= methods and ("salt", "lewm") in met
+    return pair_up(findings.results, findings.cells, "salt", "lewm") if is_met else []
 
 
 def render(findings: Findings, media: Media | None = None, *, anatomy: bool = False) -> str:
@@ -203,7 +204,7 @@ def render(findings: Findings, media: Media | None = None, *, anatomy: bool = Fa
         claims_overview=sections.claims_overview(judged),
         changed_by_frames=changed_by_frames(findings, judged),
         elements=sections.elements(findings),
-        paper_figures=[*paper_drawings(findings), *_study_figures(findings)],
+        paper_figures=[*paper_drawings(findings), *built.study_figures],
         provenance=sections.provenance(findings),
         stages=sections.stages(findings),
         facts=_facts(findings, names, rows),
@@ -213,13 +214,8 @@ def render(findings: Findings, media: Media | None = None, *, anatomy: bool = Fa
     )
 
 
-def _study_figures(findings: Findings) -> list[Figure]:
-    """Figures 4, 7 and 8 of the paper among them."""
-    return [Figure(one.drawing, one.table.title) for one in study_reports(findings) if one.drawing]
-
-
 class _Built:
-    """The tables of all environments, built once."""
+    """The tables of all environments and the figures of studies, built once."""
 
     def __init__(self, findings: Findings) -> None:
         protocols = sorted({cell.evaluation.protocol for cell in findings.cells}, key=tables.protocol_order)
@@ -227,6 +223,8 @@ class _Built:
         self.search = [sections.search(findings), imitation(findings), sections.variants(findings)]
         studied = study_reports(findings)
         self.studies = [report.table for report in studied]
+        # Figures 4, 7 and 8 of the paper among them.
+        self.study_figures = [Figure(report.drawing, report.table.title) for report in studied]
         self.study_sentences = " ".join(sentence for report in studied for sentence in report.sentences)
         self.failures = [sections.kinds(findings), sections.anatomy(findings)]
         self.errors = [sections.propagation(findings), sections.residuals(findings), sections.one_frame(findings)]
@@ -331,7 +329,7 @@ def _has_papers(findings: Findings, environment: str) -> bool:
 
 
 def _steps(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Figure]:
-    cells = {cell.name: cell for cell in findings.cells}
+    cells = findings.by_name
     for title, contest in _grouped(rows, tables.protocol_name).items():
         methods = []
         for label, mine in _grouped(contest, lambda row: row.label).items():

@@ -34,17 +34,22 @@ BOOTSTRAPS = 10_000
 
 
 @dataclass(frozen=True)
-class _StudyReport:
+class StudyReport:
     """A study as a document shows it."""
 
     name: str
     table: Table
     claim: Claim
-    drawing: Drawing | None
+    drawing: Drawing
     missing: int
     """Evaluations of the study that are not there."""
     sentences: tuple[str, ...] = ()
     """What the table says, made from the same records."""
+
+    @property
+    def file(self) -> str:
+        """Its figure's, beside the document."""
+        return f"figures/study-{self.name}.svg"
 
 
 # --- arms ------------------------------------------------------------------------------------------------------------
@@ -392,13 +397,13 @@ STUDIES: tuple[Study, ...] = (
 """In the order of the document."""
 
 
-def study_reports(findings: Findings) -> list[_StudyReport]:
+def study_reports(findings: Findings) -> list[StudyReport]:
     """Every study of which more than its reference is recorded."""
     reports = [_report(Evidence(study, findings)) for study in STUDIES]
     return [report for report in reports if report is not None]
 
 
-def _report(evidence: Evidence) -> _StudyReport | None:
+def _report(evidence: Evidence) -> StudyReport | None:
     study, points, missing = evidence.study, [], 0
     lines: list[tuple[Entry | str, ...]] = []
     begun = {tables.environment_name(environment) for environment in _begun_in(evidence)}
@@ -422,7 +427,7 @@ def _report(evidence: Evidence) -> _StudyReport | None:
     note = f"Study `{study.name}`, protocol `{study.protocol}`."
     note += f" {missing} evaluations of the study are missing." if missing else ""
     note += f" {study.note}" if study.note else ""
-    return _StudyReport(
+    return StudyReport(
         study.name,
         Table(
             study.title,
@@ -478,12 +483,7 @@ def _point(study: Study, environment: str, horizon: int, arm: Arm, rate: Rate) -
     return Point(where, label, arm.family, rate.percent, 100 * rate.low, 100 * rate.high)
 
 
-def figure_file(name: str) -> str:
-    """Beside the document."""
-    return f"figures/study-{name}.svg"
-
-
-def not_begun(findings: Findings, reports: Sequence[_StudyReport]) -> list[str]:
+def not_begun(findings: Findings, reports: Sequence[StudyReport]) -> list[str]:
     """Studies without a record of their own."""
     begun = {report.name for report in reports} | ({"efficiency"} if findings.efficiency else set())
     return [name for name in ("efficiency", *(study.name for study in STUDIES)) if name not in begun]

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from saltwm.disk.durable import write_config
 from saltwm.disk.records import failed_episodes, read_cells
-from saltwm.evaluation.anatomy import examples, pair_up
+from saltwm.evaluation import anatomy
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report.anatomy import anatomy_table, write_anatomy
@@ -23,10 +23,14 @@ def results(tmp_path_factory):
     return make_results(root, ("two-room",), ("salt", "lewm", HOSTILE), (CLEAN_PROTOCOL,), seeds=(1, 2), n=20)
 
 
+def pair_up(results, *methods):
+    return anatomy.pair_up(results, read_cells(results), *methods)
+
+
 def write(results, out, count, *methods):
     pairs = pair_up(results, *methods)
     cells = {cell.name: cell for cell in read_cells(results)}
-    return write_anatomy(results, pairs, out, examples(pairs, cells, count))
+    return write_anatomy(results, cells, pairs, out, anatomy.examples(pairs, cells, count))
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def text(results):
-    return document(read_findings(results, spell_again), "saltwm results results")
+    return document(read_findings(results, spell_again), "saltwm results results").text
 
 
 def test_every_pooled_rate_stands_in_the_document_with_counts_and_interval(text, results):
@@ -109,7 +109,7 @@ def test_other_planners_are_tested_against_blind_cem_in_a_table_of_their_own(res
             planner = to_plain(GaussNewtonConfig())
             durable.write_json(other / "evaluation.json", record | {"method": "salt-gauss-newton", "planner": planner})
             break
-    text = document(read_findings(copy), "x")
+    text = document(read_findings(copy), "x").text
     first, searched = (text.partition(f"## {title}\n")[2].partition("\n## ")[0] for title in (
         "Success, protocol `clean`", "Search"))  # fmt: skip
     assert "Gauss-Newton" not in first
@@ -127,7 +127,7 @@ def test_a_folder_of_other_searches_says_so_and_begins_with_them(results, tmp_pa
         elif record["method"] != "random":
             shutil.rmtree(path.parent)
     titles = [
-        [line for line in document(read_findings(folder), "x").splitlines() if line.startswith(("# ", "## "))]
+        [line for line in document(read_findings(folder), "x").text.splitlines() if line.startswith(("# ", "## "))]
         for folder in (results, copy)
     ]
     assert [first for first, *_ in titles] == ["# Results", "# Results of other searches"]
