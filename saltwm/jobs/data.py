@@ -71,11 +71,11 @@ class DataStats(_OfDataset):
 
     def do(self) -> "DatasetStats":
         """Measure and draw."""
-        from saltwm.jobs.inspection import plot_stats, stats
+        from saltwm.jobs.inspection import look_at, plot_stats, stats
 
-        dataset = self.opened()
-        plot_stats(dataset, self.out)
-        return stats(dataset)
+        sample = look_at(self.opened())
+        plot_stats(sample, self.out)
+        return stats(sample)
 
 
 @dataclass(frozen=True)

@@ -121,9 +121,12 @@ class DatasetStats:
 
 
 @dataclass(frozen=True)
-class _Sample:
-    """Values of the looked-at episodes from which statistics and figure are made."""
+class Sample:
+    """Values of the looked-at episodes, of which statistics and their picture are made."""
 
+    dataset: Dataset
+    episodes: int
+    offset_steps: int
     states: NDArray[np.float64]
     """[N, S], all states"""
     steps: NDArray[np.float64]
@@ -134,15 +137,25 @@ class _Sample:
     """[P, S]"""
     goals: NDArray[np.float64]
     """[P, S], the states `offset_steps` after the starts"""
+    distance: NDArray[np.float64] | None
+    """[P], from start to goal in success radii; none where no simulator judges it"""
+    low: NDArray[Any]
+    """[A], least value of each action: the environment's bound, or for recordings the least that occurs"""
+    high: NDArray[Any]
+
+    @property
+    def fields(self) -> list[StateField]:
+        """Fields that say where things are; clocks and the solver's memory are not part of the workspace."""
+        hidden = ("time", "step", "solver_warm_start", "control")
+        return [field for field in fields_of(self.dataset) if field.name not in hidden]
 
 
-def stats(dataset: Dataset, offset_steps: int = OFFSET_STEPS, max_episodes: int = MOST_EPISODES) -> DatasetStats:
-    """Statistics over evenly spaced episodes, at most `max_episodes` of them."""
-    sample, chosen = _sample(dataset, offset_steps, max_episodes)
-    distance, (low, high) = _judged(dataset, sample)
+def stats(sample: Sample) -> DatasetStats:
+    """Statistics of a sample."""
+    distance = sample.distance
     return DatasetStats(
-        episodes=len(chosen),
-        offset_steps=offset_steps,
+        episodes=sample.episodes,
+        offset_steps=sample.offset_steps,
         pairs=len(sample.starts),
         solved_share=float((distance < 1.0).mean()) if distance is not None else None,
         distance=_quantiles(distance) if distance is not None else (),
@@ -150,48 +163,54 @@ def stats(dataset: Dataset, offset_steps: int = OFFSET_STEPS, max_episodes: int 
         action_std=_floats(sample.actions.std(axis=0, dtype=np.float64)),
         action_min=_floats(sample.actions.min(axis=0)),
         action_max=_floats(sample.actions.max(axis=0)),
-        action_at_bound_share=float(((sample.actions <= low) | (sample.actions >= high)).mean()),
-        fields=tuple(_field_stats(field, sample) for field in _moving_fields(dataset)),
+        action_at_bound_share=float(((sample.actions <= sample.low) | (sample.actions >= sample.high)).mean()),
+        fields=tuple(_field_stats(field, sample) for field in sample.fields),
     )
 
 
-def _judged(dataset: Dataset, sample: _Sample) -> tuple[NDArray[np.float64] | None, tuple[Any, Any]]:
-    """Distances of the pairs, if the simulator is here and knows them, and the bounds of actions."""
-    try:
-        env = make_env(dataset.world.environment, variant=dataset.variant)
-    except UsageError:  # recorded, or its simulator is not here
-        return None, (sample.actions.min(axis=0), sample.actions.max(axis=0))
-    with contextlib.closing(env):
-        distance = env.goal_distance(sample.starts, sample.goals) if env.measures else None
-        return distance, (env.action_space.low, env.action_space.high)
-
-
-def _sample(dataset: Dataset, offset: int, max_episodes: int) -> tuple[_Sample, NDArray[np.int64]]:
+def look_at(dataset: Dataset, offset: int = OFFSET_STEPS, max_episodes: int = MOST_EPISODES) -> Sample:
+    """A sample of evenly spaced episodes, at most `max_episodes` of them."""
     at_least("offset_steps", offset)
     chosen = _spread(len(dataset), max_episodes)
     episodes = [dataset.states(int(index)) for index in chosen]
     if max(len(states) for states in episodes) <= offset:
         raise UsageError(f"{dataset.path}: no episode has {offset} steps; ask for a smaller offset")
-    sample = _Sample(
+    actions = np.concatenate([dataset.actions(int(index)) for index in chosen])
+    starts = np.concatenate([states[:-offset] for states in episodes])
+    goals = np.concatenate([states[offset:] for states in episodes])
+    distance, low, high = _judged(dataset, actions, starts, goals)
+    return Sample(
+        dataset,
+        episodes=len(chosen),
+        offset_steps=offset,
         states=np.concatenate(episodes),
         steps=np.concatenate([np.diff(states, axis=0) for states in episodes]),
-        actions=np.concatenate([dataset.actions(int(index)) for index in chosen]),
-        starts=np.concatenate([states[:-offset] for states in episodes]),
-        goals=np.concatenate([states[offset:] for states in episodes]),
+        actions=actions,
+        starts=starts,
+        goals=goals,
+        distance=distance,
+        low=low,
+        high=high,
     )
-    return sample, chosen
+
+
+def _judged(
+    dataset: Dataset, actions: NDArray[np.float32], starts: NDArray[np.float64], goals: NDArray[np.float64]
+) -> tuple[NDArray[np.float64] | None, NDArray[Any], NDArray[Any]]:
+    """Distances of the pairs, if the simulator is here and knows them, and the bounds of actions."""
+    try:
+        env = make_env(dataset.world.environment, variant=dataset.variant)
+    except UsageError:  # recorded, or its simulator is not here
+        return None, actions.min(axis=0), actions.max(axis=0)
+    with contextlib.closing(env):
+        distance = env.goal_distance(starts, goals) if env.measures else None
+        return distance, env.action_space.low, env.action_space.high
 
 
 def _spread(episodes: int, most: int) -> NDArray[np.int64]:
     """Evenly spaced episodes, `most` of them at most."""
     at_least("episodes to look at", most)
     return np.unique(np.linspace(0, episodes - 1, min(most, episodes)).astype(np.int64))
-
-
-def _moving_fields(dataset: Dataset) -> list[StateField]:
-    """Fields that say where things are; clocks and the solver's memory are not part of the workspace."""
-    hidden = ("time", "step", "solver_warm_start", "control")
-    return [field for field in fields_of(dataset) if field.name not in hidden]
 
 
 def _change(field: StateField, difference: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -202,7 +221,7 @@ def _change(field: StateField, difference: NDArray[np.float64]) -> NDArray[np.fl
     return np.asarray(np.linalg.norm(moved, axis=1))
 
 
-def _field_stats(field: StateField, sample: _Sample) -> _FieldStats:
+def _field_stats(field: StateField, sample: Sample) -> _FieldStats:
     place = slice(field.start, field.stop)
     spread = sample.states[:, place].std()
     changed = _change(field, sample.steps) > STILL * spread
@@ -230,15 +249,14 @@ def _floats(values: NDArray[Any]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def plot_stats(dataset: Dataset, file: Path | str) -> None:
+def plot_stats(sample: Sample, file: Path) -> None:
     """A picture of the same: distances of pairs, motion and map of each field, actions."""
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
     from saltwm.report.figures import BLUE, GREY, INK, ORANGE
 
-    sample, _ = _sample(dataset, OFFSET_STEPS, MOST_EPISODES)
-    (distance, _), fields = _judged(dataset, sample), _moving_fields(dataset)
+    dataset, distance, fields = sample.dataset, sample.distance, sample.fields
     figure = Figure(figsize=(4 * (len(fields) + 1), 6.5), layout="constrained")
     axes = figure.subplots(2, len(fields) + 1, squeeze=False)
     if distance is None:
@@ -246,7 +264,7 @@ def plot_stats(dataset: Dataset, file: Path | str) -> None:
     else:
         axes[0, 0].hist(distance, bins=50, color=BLUE)
         axes[0, 0].axvline(1.0, color=INK, linewidth=1)
-        title = f"pairs {OFFSET_STEPS} steps apart: {100 * (distance < 1.0).mean():.1f} % solved"
+        title = f"pairs {sample.offset_steps} steps apart: {100 * (distance < 1.0).mean():.1f} % solved"
         axes[0, 0].set(title=title, xlabel="distance in success radii")
     axes[1, 0].set_prop_cycle(color=(BLUE, ORANGE, GREY))
     axes[1, 0].hist(sample.actions, bins=50, histtype="step")
@@ -255,7 +273,7 @@ def plot_stats(dataset: Dataset, file: Path | str) -> None:
         place = slice(field.start, field.stop)
         motion = _change(field, sample.goals - sample.starts)
         axes[0, column].hist(motion, bins=50, color=ORANGE)
-        axes[0, column].set(title=f"{field.name}: motion in {OFFSET_STEPS} steps", xlabel=field.unit)
+        axes[0, column].set(title=f"{field.name}: motion in {sample.offset_steps} steps", xlabel=field.unit)
         values = sample.states[:, place]
         if values.shape[1] > 1:
             axes[1, column].hist2d(values[:, 0], values[:, 1], bins=4 * GRID, norm=LogNorm(0.1), cmap="Blues")
@@ -264,7 +282,7 @@ def plot_stats(dataset: Dataset, file: Path | str) -> None:
             axes[1, column].hist(values[:, 0], bins=4 * GRID, color=BLUE)
         axes[1, column].set(title=f"{field.name}: where", xlabel=field.unit)
     figure.suptitle(f"{dataset.path.name}: {dataset.world.environment}, {len(dataset)} episodes")
-    durable.write_file(Path(file), lambda temporary: figure.savefig(temporary, dpi=80, metadata={"Software": None}))
+    durable.write_file(file, lambda temporary: figure.savefig(temporary, dpi=80, metadata={"Software": None}))
 
 
 # --- pictures -------------------------------------------------------------------------------------------------------

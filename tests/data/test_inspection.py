@@ -13,7 +13,7 @@ from saltwm.disk.dataset import Dataset
 from saltwm.disk.layout import Episode
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
-from saltwm.jobs.inspection import info, plot_stats, preview, stats
+from saltwm.jobs.inspection import info, look_at, plot_stats, preview, stats
 from saltwm.report.figures import BLUE
 
 
@@ -50,7 +50,7 @@ def test_info_says_what_was_collected(collected):
 
 
 def test_a_straight_walk_has_the_statistics_of_a_straight_walk(tmp_path):
-    found = stats(straight_walk(tmp_path, speed=2.0), offset_steps=10)
+    found = stats(look_at(straight_walk(tmp_path, speed=2.0), 10))
     assert found.pairs == 31
     assert found.distance == pytest.approx([20 / 16] * 5)
     assert found.solved_share == 0.0
@@ -63,23 +63,23 @@ def test_a_straight_walk_has_the_statistics_of_a_straight_walk(tmp_path):
 
 
 def test_pairs_that_are_already_solved_are_counted(tmp_path):
-    assert stats(straight_walk(tmp_path / "slow", speed=1.5), offset_steps=10).solved_share == 1.0
-    assert stats(straight_walk(tmp_path / "fast", speed=1.7), offset_steps=10).solved_share == 0.0
+    assert stats(look_at(straight_walk(tmp_path / "slow", speed=1.5), 10)).solved_share == 1.0
+    assert stats(look_at(straight_walk(tmp_path / "fast", speed=1.7), 10)).solved_share == 0.0
 
 
 def test_a_dataset_that_stands_still_is_seen_to(tmp_path):
-    (field,) = stats(straight_walk(tmp_path, speed=0.0), offset_steps=10).fields
+    (field,) = stats(look_at(straight_walk(tmp_path, speed=0.0), 10)).fields
     assert field.moving_share == 0.0
     assert field.coverage == pytest.approx(1 / 256)
 
 
 def test_too_long_an_offset_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no episode has 41 steps"):
-        stats(straight_walk(tmp_path, speed=1.0), offset_steps=41)
+        look_at(straight_walk(tmp_path, speed=1.0), 41)
 
 
 def test_pictures_open_and_have_the_frames_in_them(collected, tmp_path):
-    plot_stats(collected, tmp_path / "stats.png")
+    plot_stats(look_at(collected), tmp_path / "stats.png")
     with Image.open(tmp_path / "stats.png") as figure:
         assert figure.size[0] > 300
         colours = {tuple(pixel[:3]) for pixel in np.asarray(figure.convert("RGB")).reshape(-1, 3).tolist()}
@@ -101,9 +101,9 @@ def test_pictures_do_not_go_into_the_dataset(collected):
 def test_numbers_that_count_nothing_are_refused(collected, tmp_path):
     for offset in (0, -5):
         with pytest.raises(UsageError, match=f"offset_steps must be at least 1, found {offset}"):
-            stats(collected, offset_steps=offset)
+            look_at(collected, offset)
     with pytest.raises(UsageError, match="episodes to look at must be at least 1, found 0"):
-        stats(collected, max_episodes=0)
+        look_at(collected, max_episodes=0)
     for nothing in ({"episodes": 0}, {"frames": 0}):
         with pytest.raises(UsageError, match="must be at least 1, found 0"):
             preview(collected, tmp_path / "pictures", **nothing)

@@ -22,7 +22,7 @@ from saltwm.ground.rng import stream
 from saltwm.interop.importing import format_of, import_recordings
 from saltwm.interop.recordings import Recording
 from saltwm.jobs.data import DataImport
-from saltwm.jobs.inspection import stats
+from saltwm.jobs.inspection import look_at, stats
 
 FPS = 10
 SHAPE = (48, 64)
@@ -84,7 +84,7 @@ def test_many_parts_and_sparse_frames_hold_the_same_actions(tmp_path: Path, monk
 
 def test_statistics_of_recordings_need_no_simulator(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "data", EPISODES, name="my-robot", image_size=16)
-    found = stats(dataset, offset_steps=5)
+    found = stats(look_at(dataset, 5))
     assert found.solved_share is None
     assert found.fields[0].name == "state"
 
