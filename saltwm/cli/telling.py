@@ -14,7 +14,7 @@ from saltwm.disk.shipped import spoken
 from saltwm.ground.config import ProtocolName
 from saltwm.ground.errors import SaltError
 from saltwm.ground.strict_json import to_plain
-from saltwm.jobs.again import AGAIN, Again
+from saltwm.jobs.again import AGAIN
 from saltwm.jobs.bench import Bench, Measured, plain
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import Data, DataExport, DataImport, DataPreview, DataStats, DataVerify
@@ -63,15 +63,13 @@ class Told:
 def perform(job: Any) -> None:
     """Do a job and print what came of it."""
     if isinstance(job, Data | Env):
-        perform(job.job)
-        return
+        job = job.job
     if isinstance(job, Composite):
         for one in job.jobs():
             announce(naming_models(spell(one)))
             with job.around(one):
                 perform(one)
-    if not isinstance(job, Again):
-        _print(tell(job, job.do()), getattr(job, "json", False))
+    _print(tell(job, job.do()), getattr(job, "json", False))
 
 
 def _print(result: Told | None, as_json: bool) -> None:

@@ -19,6 +19,7 @@ Comparisons and anatomies are computed from these when they are read (evaluation
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +101,17 @@ class EpisodeRecord:
     """In success radii, like all distances here."""
     closest_distance: float
     plans: tuple[PlanRecord, ...]
+
+    @property
+    def picture(self) -> str:
+        """What its film and its strip are called, without an ending."""
+        return f"task-{self.task:03d}-{self.reason}"
+
+
+def filmed(stem: str) -> tuple[int, str] | None:
+    """The task and the reason that `EpisodeRecord.picture` made a name of; None for any other name."""
+    match = re.fullmatch(r"task-(\d+)-(.+)", stem, re.ASCII | re.DOTALL)
+    return (int(match[1]), match[2]) if match else None
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,17 @@
 """Films of recorded episodes, drawn again from their actions: now, what the plan in force expected, and the goal."""
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from saltwm.disk.durable import read_config
-from saltwm.disk.records import Evaluation, FailedEpisode, read_tasks
+from saltwm.disk.records import Evaluation, FailedEpisode, filmed, read_tasks
 from saltwm.ground.errors import UsageError
 from saltwm.ground.progress import progress
 from saltwm.jobs.chunks import read_outcomes
 from saltwm.jobs.evaluate import Evaluate
 from saltwm.jobs.imagined import imagination
-from saltwm.jobs.pictures import film, picture_name
+from saltwm.jobs.pictures import film
 
 PICTURES = "pictures"
 FIRST = (0, 1, 2, 3)
@@ -37,8 +36,8 @@ def recorded_folders(given: Iterable[Path]) -> list[Path]:
 
 def filmed_tasks(pictures: Path) -> list[int]:
     """Tasks that a folder of pictures has a film of."""
-    names = (re.fullmatch(r"task-(\d+)-.+", path.stem, re.ASCII) for path in pictures.glob("*.gif"))
-    return sorted({int(name[1]) for name in names if name})
+    found = (filmed(path.stem) for path in pictures.glob("*.gif"))
+    return sorted({task for task, _ in filter(None, found)})
 
 
 def film_recorded(folder: Path, wanted: Sequence[int], out: Path) -> list[Path]:
@@ -61,7 +60,7 @@ def film_failures(results: Path, failed: Sequence[FailedEpisode], out: Path) -> 
     wanted: dict[str, dict[int, str]] = {}
     for one in failed:
         for cell, episode in ((one.cell, one.episode), (one.other_cell, one.other)):
-            wanted.setdefault(cell.name, {})[episode.task] = f"{picture_name(episode)}.png"
+            wanted.setdefault(cell.name, {})[episode.task] = f"{episode.picture}.png"
     with progress("film failures", sum(map(len, wanted.values()))) as advance:
         for name, pictures in sorted(wanted.items()):
             folder = Path(results) / "evaluations" / name

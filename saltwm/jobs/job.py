@@ -93,6 +93,9 @@ class Composite(Job):
         """What is done before and after one of them."""
         return contextlib.nullcontext()
 
+    def do(self) -> None:
+        """Nothing more: its jobs have done it."""
+
 
 @dataclass(frozen=True)
 class Filed(Job):

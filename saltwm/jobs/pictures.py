@@ -56,7 +56,7 @@ def film(
     with contextlib.closing(_env_of(tasks)) as env:
         imagination = imagine(env)
         for outcome in outcomes:
-            path = directory / picture_name(outcome.record)
+            path = directory / outcome.record.picture
             seen = replay(env, tasks.tasks[outcome.record.task], outcome)
             dreams = [] if imagination is None else [_drawn(env, imagination.during(seen.states, outcome))]
             shown = [_beside(*panels, seen.goal) for panels in zip(seen.frames, *dreams, strict=True)]
@@ -90,7 +90,7 @@ def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str, title: st
         _captioned(_beside(frame, seen.goal), caption(record, step, distance, tasks.protocol.budget_steps))
         for step, (frame, distance) in enumerate(zip(seen.frames, seen.distances, strict=True))
     ]
-    name = "-".join([*([title] if title else []), picture_name(record)])
+    name = "-".join([*([title] if title else []), record.picture])
     moving, strip = directory / f"{name}.{kind}", directory / f"{name}.png"
     write_film(moving, frames)
     _write_strip(strip, seen)
@@ -99,11 +99,6 @@ def play(tasks: TaskSet, outcome: Outcome, directory: Path, kind: str, title: st
 
 def _env_of(tasks: TaskSet) -> PlanningEnv:
     return make_env(tasks.world.environment, variant=tasks.protocol.variant, render_quality=tasks.world.render)
-
-
-def picture_name(record: EpisodeRecord) -> str:
-    """What the pictures of an episode are called, without an ending."""
-    return f"task-{record.task:03d}-{record.reason}"
 
 
 def replay(env: PlanningEnv, task: Task, outcome: Outcome) -> _Replay:

@@ -58,9 +58,6 @@ class Reproduce(Composite):
             yield from self.of(environment)
         yield from self.closing()
 
-    def do(self) -> None:
-        """Nothing: it is done by its jobs."""
-
     @contextlib.contextmanager
     def around(self, job: Job) -> Iterator[None]:
         """Time what is made of nothing; say what the trainings will take once their data are there."""

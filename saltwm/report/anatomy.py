@@ -224,7 +224,7 @@ def _episode_page(results: Path, out: Path, listed: _Listed) -> str:
 
 def _pictures(results: Path, out: Path, cell: Cell, episode: EpisodeRecord) -> list[Picture]:
     """The strip and the moving picture of one episode, if they were drawn; the strip first."""
-    stem = f"task-{episode.task:03d}-{episode.reason}."
+    stem = f"{episode.picture}."
     drawn = read_pictures(results / "evaluations" / cell.name / "pictures", cell.name, stem)
     found = drawn or read_pictures(out / PICTURES / cell.name, cell.name, stem)
     return sorted(found, key=lambda picture: picture.kind == "gif")

@@ -3,7 +3,6 @@
 import functools
 import io
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from saltwm.disk.records import (
     Stage,
     TaskSet,
     Training,
+    filmed,
     read_cells,
     read_decoding,
     read_plan,
@@ -266,8 +266,8 @@ def _read_picture(path: Path, owner: str, verb: str) -> Picture:
 
 def picture_caption(stem: str) -> tuple[str, str]:
     """'task-007-reached' -> ('task 7', 'reached'); any other name is its own caption."""
-    match = re.fullmatch(r"task-(\d+)-(.+)", stem, re.ASCII | re.DOTALL)
-    return (f"task {int(match[1])}", _REASONS.get(match[2], match[2])) if match else (stem, "")
+    found = filmed(stem)
+    return (stem, "") if found is None else (f"task {found[0]}", _REASONS.get(found[1], found[1]))
 
 
 def _unfinished(results: Path, cells: tuple[Cell, ...], runs: tuple[Run, ...]) -> tuple[str, ...]:
