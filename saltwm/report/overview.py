@@ -26,6 +26,8 @@ _WORDS = (
 _NOT_SEEN = ("time", "solver_warm_start", "control")  # what a simulator keeps and no picture shows
 _WELL_READ = 0.9
 """R² from which on a part of the state is not worth a sentence."""
+_WORTH_A_SENTENCE = 3
+"""Failures of one kind of task from which on they are more than chance to a reader."""
 _PREFERRED = ("clean", "paper", "long")  # where an episode or an anatomy is taken from, if it is there
 
 
@@ -156,8 +158,9 @@ def _searched_better(salt: PooledRow, rows: Sequence[PooledRow]) -> list[str]:
     best = max(others, key=_share, default=salt)
     if _share(best) <= _share(salt) or best.rate is None:
         return []
+    how = "reaches" if _in_a_word(best) == _in_a_word(salt) else f"{_in_a_word(best)}:"
     return [
-        f"With another search the same model {_in_a_word(best)}: {best.rate.successes} of {best.rate.n} "
+        f"With another search the same model {how} {best.rate.successes} of {best.rate.n} "
         f"({best.label.removeprefix(f'{salt.label} with ')})."
     ]
 
@@ -177,9 +180,15 @@ def _hardest(findings: Findings, row: PooledRow) -> list[str]:
     if len(kinds) < 2:
         return []
     worst = min(kinds, key=lambda kind: kind.reached.percent)
+    if worst.reached.n - worst.reached.successes < _WORTH_A_SENTENCE:
+        return []
     return [
         f"Missed most often: tasks of the kind {worst.kind} ({worst.reached.successes} of {worst.reached.n} reached)."
     ]
+
+
+def _are_mismatches(count: int) -> str:
+    return "one is a mismatch" if count == 1 else f"{count} are mismatches"
 
 
 def _why(findings: Findings, row: PooledRow) -> list[str]:
@@ -187,11 +196,13 @@ def _why(findings: Findings, row: PooledRow) -> list[str]:
     sentences = []
     if failures.mismatch.successes:
         sentences.append(
-            f"Of {len(failures.failures)} failures {failures.mismatch.successes} are mismatches: the second plan's "
+            f"Of {len(failures.failures)} failures {_are_mismatches(failures.mismatch.successes)}: the second plan's "
             "first elite cost was more than five times what the first plan had promised."
         )
     elif failures.failures:
-        sentences.append(f"By the model's own costs none of its {len(failures.failures)} failures is a mismatch.")
+        missed = len(failures.failures)
+        shown = "its one failure is no mismatch" if missed == 1 else f"none of its {missed} failures is a mismatch"
+        sentences.append(f"By the model's own costs {shown}.")
     run = findings.papers_run(row.environment, "salt")
     fields = [probe for probe in run.probes.fields if probe.field not in _NOT_SEEN] if run and run.probes else []
     worst = min(fields, key=lambda probe: probe.r2 if probe.network is None else probe.network, default=None)

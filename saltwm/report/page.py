@@ -190,10 +190,10 @@ def render(findings: Findings, media: Media | None = None, *, anatomy: bool = Fa
         key=tables.environment_order,
     )
     judged = [claim for claim in claims(findings) if claim.findings]
-    built = _Built(findings)
+    built, listed = _Built(findings), sections.elements(findings)
     return template("page.html").render(
         title=_title(names, rows),
-        sections=[_section(findings, built, rows, name, i) for i, name in enumerate(names)],
+        sections=[_section(findings, built, rows, name, i, len(names) == 1) for i, name in enumerate(names)],
         several=len(names) > 1,
         verdicts=verdicts(findings),
         bands=bands(findings, names) if len(names) > 1 else [],
@@ -203,7 +203,9 @@ def render(findings: Findings, media: Media | None = None, *, anatomy: bool = Fa
         claims=[(claim, sections.claim_table(claim)) for claim in judged],
         claims_overview=sections.claims_overview(judged),
         changed_by_frames=changed_by_frames(findings, judged),
-        elements=sections.elements(findings),
+        elements=listed,
+        few_elements=listed is not None
+        and 2 * sum(sections.NOT_RUN in line for line in listed.rows) > len(listed.rows),
         paper_figures=[*paper_drawings(findings), *built.study_figures],
         provenance=sections.provenance(findings),
         stages=sections.stages(findings),
@@ -294,7 +296,9 @@ def _notices(findings: Findings) -> list[str]:
 # --- results -------------------------------------------------------------------------------------------------------
 
 
-def _section(findings: Findings, built: _Built, all_rows: Sequence[SuccessRow], name: str, number: int) -> Section:
+def _section(
+    findings: Findings, built: _Built, all_rows: Sequence[SuccessRow], name: str, number: int, alone: bool
+) -> Section:
     rows = [row for row in all_rows if row.environment == name]
     runs = [run for run in findings.runs if (run.environment or "") == name]
     runs.sort(key=lambda run: (tables.method_order(run.method or ""), run.name))
@@ -303,7 +307,10 @@ def _section(findings: Findings, built: _Built, all_rows: Sequence[SuccessRow], 
     diagnoses = [(line, run.diagnosis) for line, run in drawn if run.diagnosis]
     title, anchor = tables.environment_name(name), f"environment-{number}"
     parts: list[tuple[str, dict[str, Any]]] = [
-        ("Planned episodes", {"galleries": tuple(_galleries(findings, rows)), "note": _EPISODES_NOTE}),
+        (
+            "Planned episodes",  # several environments show theirs side by side above
+            {"galleries": tuple(_galleries(findings, rows)), "note": _EPISODES_NOTE, "is_open": alone},
+        ),
         ("Search and variants", {"tables": _of(built.search, title), "is_open": not _has_papers(findings, name)}),
         ("Studies", {"tables": _of(built.studies, title), "note": built.study_sentences}),
         ("Failures", {"tables": _of(built.failures, title), "figures": tuple(_anatomy(findings, name))}),

@@ -21,6 +21,7 @@ from saltwm.report.tables import PooledRow
 STEPS_SHOWN = (1, 5, 10, 20)
 THRESHOLDS = (3.0, 5.0, 10.0)
 """Thresholds of the ratio r: the paper's 5 and two others, to see what hangs on it."""
+NOT_RUN = "not run yet"
 _TONES = {"better": "better", "worse": "worse", "holds": "better", "does not hold": "worse"}
 
 
@@ -630,13 +631,13 @@ def elements(findings: Findings) -> Table | None:
     lines = []
     for element in ELEMENTS:
         done = element.there(findings)
-        state = element.where if done else "not run yet"
+        state = element.where if done else NOT_RUN
         lines.append([element.name, element.what, state, element.paper, f"`{element.command}`"])
     return table(
         "The paper's tables and figures",
         ["paper", "what", "here", "paper †", "made by"],
         lines,
-        "`not run yet`: there are no records of it, and the command makes them.",
+        f"`{NOT_RUN}`: there are no records of it, and the command makes them.",
         ("what", "here", "paper †", "made by"),
     )
 
