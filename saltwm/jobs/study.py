@@ -2,24 +2,25 @@
 
 A study is a list of commands: collect, train, evaluate and diagnose for each variant that it compares. What is done is
 not run again, and each command goes on where it was stopped. Finished runs from elsewhere are adopted by what their
-checkpoints say they are, never by their names. report/studies.py reads the records.
+checkpoints say they are, never by their names. jobs/study_plans.py says what each of them trains and asks;
+report/studies.py reads the records.
 """
 
 import dataclasses
 import itertools
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from saltwm.disk.durable import read_config
 from saltwm.disk.records import Evaluation, Training, read_tasks
 from saltwm.evaluation import sweep
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.ground.checks import at_least, one_of
-from saltwm.ground.config import ModelName, RunConfig
+from saltwm.ground.config import RunConfig
 from saltwm.ground.errors import MismatchError, SaltError, Stopped, UsageError
 from saltwm.ground.progress import note
 from saltwm.jobs.bench import Bench
@@ -28,218 +29,17 @@ from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some, spell
 from saltwm.jobs.lanes import lanes
 from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.recipes import recipe
-from saltwm.jobs.train import Train
-from saltwm.losses.table import row_of, weights_of
-from saltwm.model.traits import traits_of
+from saltwm.jobs.study_plans import PLANS, PRESET, Asked, Plan, Variant
 
 if TYPE_CHECKING:
     from saltwm.disk.checkpoint import CheckpointInfo
 
-PRESET = "cpu"
-HISTORY = 3
-"""Frames that LeWM plans with, as the paper's interface (App. B.5)."""
-FOUR = ("two-room", "reacher", "push-t", "cube")
 SHIPPED = Path("checkpoints")
 RESULTS = Path("results")
 """Records of the shipped models, and the default place of new ones."""
 TASKS = RESULTS / "tasks"
-IN_NAMES = {"objective": "", "A0": "", "R": "modes", "K": "k"}
-"""How the names of runs spell the settings in which they depart from the recipe: salt-modes0, salt-free."""
 SIMILAR = {"cube-double": "cube"}
 """An environment without records of its own costs about what its sibling does."""
-
-
-# --- variants --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One training: the environment's recipe with what the study changes; None keeps the recipe's."""
-
-    environment: str
-    model: ModelName = "salt"
-    objective: str | None = None
-    starts: int | None = None
-    modes: int | None = None
-    spectral: bool = True
-    lambda_: float | None = None
-    latent_dim: int | None = None
-    rollout_steps: int | None = None
-    seed: int = 0
-    scale: float = 1.0
-    """What the published weight of the objective's most sensitive term is multiplied by."""
-    dino: Path | None = None
-    """Where the weights of DINO-WM's encoder are."""
-    one_frame: bool = False
-    """Planned with one frame, as the authors' evaluation shows LeWM one; otherwise LeWM plans with three."""
-
-    @property
-    def needs_dino(self) -> bool:
-        """Whether somebody has to bring the weights of its encoder."""
-        return traits_of(self.model).is_frozen
-
-    def train(self, data: Path, out: Path) -> Train:
-        """The job that trains it, with every choice of the recipe."""
-        usual = recipe(PRESET, self.environment).train
-        changed = ("starts", "modes", "lambda_", "latent_dim", "rollout_steps")
-        changes = {name: getattr(self, name) for name in changed if getattr(self, name) is not None}
-        changes |= {"seed": self.seed} if self.seed else {}
-        job = dataclasses.replace(usual, dataset=data, out=out, model=self.model, objective=self.objective)
-        return self._scaled(dataclasses.replace(job, free_a0=not self.spectral, dino=self.dino, **changes))
-
-    def with_dino(self, dino: Path | None) -> "Variant":
-        """The same with the weights that it needs, if it needs some."""
-        return dataclasses.replace(self, dino=dino) if self.needs_dino else self
-
-    def _scaled(self, job: Train) -> Train:
-        """The job with its objective's swept weight multiplied."""
-        if self.scale == 1:
-            return job
-        objective = job.config().objective
-        term = next(term for term in row_of(objective).terms if term.name == row_of(objective).swept)
-        weight = sweep.scaled(weights_of(objective, self.environment)[term.name], self.scale)
-        if term.weight is None:  # it is the run's lambda
-            return dataclasses.replace(job, lambda_=weight)
-        return dataclasses.replace(job, weights=(f"{term.name}={weight:g}",))
-
-    def config(self) -> RunConfig:
-        """What its checkpoint must say."""
-        return self.train(Path(), Path()).config()
-
-    @property
-    def name(self) -> str:
-        """In folders and tables: salt, salt-modes0, lewm-rollout-starts1, salt-s1."""
-        if self.needs_dino:
-            return self.model
-        from saltwm.jobs.variants import departures
-
-        changed = departures(self.config(), self.environment)
-        words = [f"{IN_NAMES.get(setting, setting)}{value}" for setting, value in changed.items()]
-        return "-".join([self.model, *words, *([f"s{self.seed}"] if self.seed else [])])
-
-    @property
-    def history(self) -> int:
-        """Frames that it plans with."""
-        return HISTORY if self.model == "lewm" and not self.one_frame else 1
-
-    @property
-    def method(self) -> str:
-        """Its name in evaluations."""
-        return self.name if self.history == 1 else f"{self.name}-history{self.history}"
-
-
-# --- studies ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Evaluations of a variant: a protocol with task seeds and horizons; None is the protocol's own horizon."""
-
-    protocol: Literal["paper", "clean", "long"] = "clean"
-    seeds: tuple[int, ...] = (1,)
-    horizons: tuple[int | None, ...] = (None,)
-    tasks: int | None = None
-    """Where no frozen set is shipped."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a study trains and asks."""
-
-    place: str
-    """In the paper."""
-    question: str
-    variants: tuple[Variant, ...]
-    asked: tuple[Asked, ...] = (Asked(),)
-    asked_of_salt: tuple[Asked, ...] = ()
-    """Beyond that, of models whose plans are cheap."""
-    diagnosed: bool = True
-    bench: bool = False
-    swept: tuple[Variant, ...] = ()
-    """Those whose most sensitive weight is tried at other values, by the rule of evaluation/sweep.py."""
-
-
-def _over(environments: Iterable[str], **choices: Iterable[object]) -> tuple[Variant, ...]:
-    """Every combination of the choices in every environment."""
-    combinations = [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
-    return tuple(Variant(name, **some) for name in environments for some in combinations)  # type: ignore[arg-type]
-
-
-def _as_paired(environments: Iterable[str], **choices: Iterable[object]) -> tuple[Variant, ...]:
-    """The same, in Two-Room planned with one frame.
-
-    There the first ones were evaluated so, and a frame hides nothing; elsewhere the paper's interface counts
-    (App. B.5), without which LeWM is half blind where a frame hides a velocity.
-    """
-    return tuple(dataclasses.replace(v, one_frame=v.environment == "two-room") for v in _over(environments, **choices))
-
-
-TWO = ("two-room", "reacher")
-OTHERS = ("pldm", "sub-jepa", "sd-jepa", "smwm", "delta-jepa")
-"""Objectives of other papers, with their published weights."""
-PLANS: dict[str, Plan] = {
-    "objective": Plan(
-        "Table 3",
-        "does rollout training help SALT more than it helps LeWM?",
-        # One rollout per window: the targets of both objectives then have the same weights (matched, Sec. 4.3).
-        _over(FOUR, model=("salt", "lewm"), objective=("one-step", "rollout"), starts=(1,)),
-    ),
-    "objectives": Plan(
-        "Table 1, related work",
-        "do other objectives plan as well on one backbone?",
-        (
-            *_as_paired(FOUR, model=("salt", "lewm")),
-            *_as_paired(FOUR, model=("lewm",), objective=OTHERS),
-            *_over(FOUR, model=("dino-wm",)),
-            *_over(["two-room"], model=("salt",), objective=OTHERS),  # which no paper has tried
-        ),
-        swept=(  # every method gets the same budget, SALT and LeWM too
-            *_as_paired(sweep.ENVIRONMENTS, model=("salt", "lewm")),
-            *_as_paired(sweep.ENVIRONMENTS, model=("lewm",), objective=OTHERS),
-        ),
-    ),
-    "modulation": Plan("App. F.1, Table 8", "what is lost without A(c)?", _over(["reacher"], modes=(None, 0))),
-    "spectral": Plan(
-        "App. C.4",
-        "is it the bound on A0 that makes norms grow less?",
-        (*_over(["push-t"], spectral=(True, False)), Variant("push-t", "lewm")),
-    ),
-    "lambda": Plan(
-        "App. F.2.1, Figure 7",
-        "how much does SIGReg's weight matter?",
-        _over(TWO, lambda_=(0.03, 0.1, None, 1.0, 3.0)),
-        diagnosed=False,
-    ),
-    "dim": Plan(
-        "App. F.2.2, Figure 8",
-        "how much does the latent's size matter?",
-        _over(TWO, latent_dim=(96, None, 384)),
-        diagnosed=False,
-    ),
-    "rollout": Plan("Sec. 3.5", "how much does K matter?", _over(TWO, rollout_steps=(2, None, 8)), diagnosed=False),
-    "horizon": Plan(
-        "Sec. 4.5, Table 7, Figure 4",
-        "does SALT keep its advantage over long horizons?",
-        _over(FOUR, model=("salt", "lewm")),
-        # Twelve tasks a seed, as the first cells had: LeWM's plans take minutes each.
-        (Asked("long", (1, 2), (10, 15, 20), 12),),
-        (Asked("long", (3, 4), (10, 15, 20), 12),),
-        diagnosed=False,
-    ),
-    "efficiency": Plan("Table 2, App. B.6", "what do both predictors cost?", (), (), diagnosed=False, bench=True),
-    "seeds": Plan(
-        "beyond the paper",
-        "which claims hold over training seeds?",
-        _over(FOUR, model=("salt", "lewm"), seed=(0, 1, 2)),
-    ),
-    "cube-double": Plan(
-        "Sec. 4.6, Table 4",
-        "does SALT plan better with two cubes?",
-        _over(["cube-double"], model=("salt", "lewm"), seed=(0, 1, 2)),
-        (Asked("paper", (1,), tasks=50), Asked("clean", (1,), tasks=50)),
-        diagnosed=False,
-    ),
-}
 
 
 # --- commands --------------------------------------------------------------------------------------------------------
@@ -312,25 +112,19 @@ class Study(Job):
 
 def steps(study: Study) -> list[Step]:
     """The commands of a study in the order in which they are run."""
-    plan, name, environments = find_plan(study.name), study.name, study.environments
+    plan = find_plan(study.name)
     known = dict.fromkeys(variant.environment for variant in plan.variants)
-    for environment in environments:
-        one_of(f"environment of study {name!r}", environment, known)
-
-    def is_asked(variant: Variant) -> bool:
-        here = not environments or variant.environment in environments
-        return here and (variant.dino is not None or not variant.needs_dino)
-
-    variants, swept = ([v.with_dino(study.dino) for v in some] for some in (plan.variants, plan.swept))
-    variants, swept = list(filter(is_asked, variants)), list(filter(is_asked, swept))
-    tried = [dataclasses.replace(variant, scale=factor) for variant in swept for factor in sweep.FACTORS]
+    for environment in study.environments:
+        one_of(f"environment of study {study.name!r}", environment, known)
+    variants, swept = _chosen_by(study, plan.variants), _chosen_by(study, plan.swept)
+    tried = [one for variant in swept for one in variant.tries().values()]
     bench = Bench("efficiency", study.results)
     commands = [Step(bench, (study.results / "efficiency.json").exists(), None)] if plan.bench else []
     homes = {variant: _adopted(variant, study) for variant in dict.fromkeys((*variants, *tried))}
     _require_one_dataset(homes, study.data)
     tunings = {variant: _tuning(variant, _home(variant, homes, study), study) for variant in tried}
     asked = {variant: _asked(variant, plan, homes, study) for variant in variants}
-    asked |= {best: _asked(best, plan, homes, study) for best in filter(None, (_chosen(v, study) for v in swept))}
+    asked |= {best: _asked(best, plan, homes, study) for best in filter(None, (_best(v, study) for v in swept))}
     # Records outlive the run that they are of: nothing is trained again that has no more to answer.
     owed = {v: [*asked.get(v, ()), *([tunings[v]] if v in tunings else ())] for v in homes}
     answered = {v for v, some in owed.items() if some and all(step.done for step in some)}
@@ -344,6 +138,12 @@ def steps(study: Study) -> list[Step]:
         commands += [] if variant in answered else _training(variant, homes, study)
         commands += owed[variant]
     return commands
+
+
+def _chosen_by(study: Study, variants: tuple[Variant, ...]) -> list[Variant]:
+    """Those in the environments that the study is about; DINO-WM only with the weights of its encoder."""
+    here = [v.with_dino(study.dino) for v in variants if not study.environments or v.environment in study.environments]
+    return [v for v in here if v.dino is not None or not v.needs_dino]
 
 
 Homes = dict[Variant, Path | None]
@@ -459,13 +259,12 @@ def _record(results: Path, environment: str, method: str, protocol: str, seed: i
 
 def _is_evaluated(variant: Variant, record: Path) -> bool:
     """Whether the record is there; MismatchError if it is of another model, to which somebody gave this name."""
-    from saltwm.jobs.variants import departures
+    from saltwm.jobs.variants import departures_in_words
 
     if not record.exists():
         return False
     found, config = read_config(Evaluation, record).variant, variant.config()
-    changed = (f"{name} {value}" for name, value in departures(config, variant.environment).items())
-    wanted = (config.model.model, f"seed {config.train.seed}", *changed)
+    wanted = (config.model.model, f"seed {config.train.seed}", *departures_in_words(config, variant.environment))
     there = wanted if found is None else (found.model, f"seed {found.seed}", *found.departures)
     if there != wanted:
         raise MismatchError(
@@ -497,9 +296,9 @@ def _tuned(variant: Variant, study: Study) -> Path:
     return _record(study.results / sweep.FOLDER, variant.environment, variant.method, "clean", sweep.SEED)
 
 
-def _chosen(variant: Variant, study: Study) -> Variant | None:
+def _best(variant: Variant, study: Study) -> Variant | None:
     """The variant with the weight that the sweep chose; None before all of them were tried."""
-    tried = {factor: dataclasses.replace(variant, scale=factor) for factor in sweep.FACTORS}
+    tried = variant.tries()
     files = {factor: _tuned(one, study) for factor, one in tried.items()}
     if not all(file.exists() for file in files.values()):
         return None
@@ -544,15 +343,13 @@ def _is_of_recipe(info: "CheckpointInfo", environment: str) -> bool:
 
 def same_training(found: RunConfig, wanted: RunConfig) -> bool:
     """Whether two configs train the same weights: how often a run measured and saved itself does not matter."""
+    from saltwm.jobs.variants import NOT_LEARNT_FROM
 
-    def told(config: RunConfig) -> RunConfig:
-        train = dataclasses.replace(config.train, validate_every=1, validation_batches=1, save_every=1, keep=1)
-        return dataclasses.replace(config, train=train)
-
-    a, b = told(found), told(wanted)
+    unlearnt = {name: getattr(wanted.train, name) for name in NOT_LEARNT_FROM}
+    found = dataclasses.replace(found, train=dataclasses.replace(found.train, **unlearnt))
     if wanted.model.model == "lewm":  # it has no affine transition
-        a = dataclasses.replace(a, model=dataclasses.replace(a.model, affine=b.model.affine))
-    return a == b
+        found = dataclasses.replace(found, model=dataclasses.replace(found.model, affine=wanted.model.affine))
+    return found == wanted
 
 
 def _finished_runs(folder: Path) -> list[tuple[Path, "CheckpointInfo"]]:
@@ -642,9 +439,8 @@ def progress_of(study: Study) -> Progress:
     plan, todo = find_plan(study.name), steps(study)
     left = [step for step in todo if not step.done]
     known = [step.seconds for step in left if step.seconds is not None]
-    tried = {dataclasses.replace(variant, scale=factor) for variant in plan.swept for factor in sweep.FACTORS}
-    variants = {v.with_dino(study.dino) for v in {*plan.variants, *tried}}
-    trained = sum(_adopted(v, study) is not None for v in variants if study.dino is not None or not v.needs_dino)
+    tried = {one for variant in _chosen_by(study, plan.swept) for one in variant.tries().values()}
+    trained = sum(_adopted(v, study) is not None for v in {*_chosen_by(study, plan.variants), *tried})
     done = trained + sum(step.done for step in todo)
     return Progress(
         study.name or "", plan.place, plan.question, done, trained + len(todo), sum(known), len(left) - len(known)

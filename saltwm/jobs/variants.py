@@ -15,8 +15,8 @@ from saltwm.losses.table import is_own, weights_of
 from saltwm.model.traits import model_key, traits_of
 from saltwm.report.tables import METHOD_NAMES
 
-_NOT_LEARNT_FROM = ("seed", "validate_every", "validation_batches", "save_every", "keep")
-"""Fields of TrainConfig that do not make two trainings different recipes."""
+NOT_LEARNT_FROM = ("validate_every", "validation_batches", "save_every", "keep")
+"""Fields of TrainConfig that change no weight: how often a run measures and saves itself."""
 
 
 def variant_of(info: CheckpointInfo) -> ModelVariant:
@@ -24,7 +24,6 @@ def variant_of(info: CheckpointInfo) -> ModelVariant:
     run, model, objective = info.run, info.run.model, info.run.objective
     traits = traits_of(model.model)
     affine = model.affine if traits.has_matrix and not is_place(model.model) else None
-    changed = departures(run, info.world.environment)
     return ModelVariant(
         model=model_key(model.model),
         objective=objective.objective,
@@ -35,7 +34,7 @@ def variant_of(info: CheckpointInfo) -> ModelVariant:
         rollout_steps=objective.rollout_steps,
         starts=objective.starts,
         seed=run.train.seed,
-        departures=(*(f"{name} {value}" for name, value in changed.items()), *_history(info)),
+        departures=(*departures_in_words(run, info.world.environment), *_history(info)),
         recipe_sha256=_recipe_sha256(info),
         regulariser=objective.regulariser,
         weights=_term_weights(objective, info.world.environment),
@@ -47,6 +46,11 @@ def departures(run: RunConfig, environment: str) -> dict[str, str]:
     """What a study would have changed: the named settings that are not those of the recipe."""
     here, there = (_settings(config) for config in (run, _usual(run, environment)))
     return {name: value for name, value in here.items() if value != there.get(name)}
+
+
+def departures_in_words(run: RunConfig, environment: str) -> list[str]:
+    """The same as records have them: `R 0`."""
+    return [f"{name} {value}" for name, value in departures(run, environment).items()]
 
 
 def _usual(run: RunConfig, environment: str) -> RunConfig:
@@ -89,7 +93,7 @@ def _history(info: CheckpointInfo) -> list[str]:
 def _recipe_sha256(info: CheckpointInfo) -> str:
     """Defaults stay out, so that a setting that is added to the config later changes no recipe of before."""
     changed = _without_defaults(to_plain(info.run), to_plain(RunConfig()))
-    for name in _NOT_LEARNT_FROM:
+    for name in ("seed", *NOT_LEARNT_FROM):
         changed.get("train", {}).pop(name, None)
     return durable.sha256_json([changed, info.dataset_sha256, *to_plain(info.lineage or ())])
 

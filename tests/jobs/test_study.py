@@ -22,7 +22,8 @@ from saltwm.jobs import lanes, presets, recipes, study
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.job import spell
 from saltwm.jobs.recipes import DATA, RUN, Recipe
-from saltwm.jobs.study import PLANS, Asked, Plan, Study, Variant, same_training, steps
+from saltwm.jobs.study import Study, same_training, steps
+from saltwm.jobs.study_plans import OTHERS, PLANS, Asked, Plan, Variant
 from saltwm.jobs.train import Train
 from saltwm.report.studies import STUDIES
 from saltwm.train import train
@@ -77,7 +78,7 @@ def test_every_method_gets_the_same_sweep():
     swept = PLANS["objectives"].swept
     for environment in sweep.ENVIRONMENTS:
         names = [v.name for v in swept if v.environment == environment]
-        assert sorted(names) == sorted(["salt", "lewm", *(f"lewm-{name}" for name in study.OTHERS)])
+        assert sorted(names) == sorted(["salt", "lewm", *(f"lewm-{name}" for name in OTHERS)])
     usual = Variant("reacher", "lewm", "smwm").config()
     for factor, weight in ((1 / 3, 1.67), (3.0, 15.0)):
         config = Variant("reacher", "lewm", "smwm", scale=factor).config()

@@ -9,7 +9,7 @@ from test_studies import cell, findings, report
 from saltwm.disk.journal import COLLAPSE_RANK
 from saltwm.disk.records import ModelVariant
 from saltwm.evaluation.statistics import wilson
-from saltwm.jobs.study import OTHERS, Variant
+from saltwm.jobs.study_plans import OTHERS, Variant
 from saltwm.losses.table import OBJECTIVES
 from saltwm.report import objectives
 from saltwm.report.evidence import Arm
