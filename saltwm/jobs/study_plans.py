@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from saltwm.evaluation import sweep
+from saltwm.evaluation import lineup, sweep
 from saltwm.ground.config import ModelName, RunConfig
 from saltwm.jobs.recipes import recipe
 from saltwm.jobs.train import Train
@@ -16,8 +16,6 @@ from saltwm.model.traits import traits_of
 from saltwm.report.paper_figures import FOUR
 
 PRESET = "cpu"
-HISTORY = 3
-"""Frames that LeWM plans with, as the paper's interface (App. B.5)."""
 IN_NAMES = {"objective": "", "A0": "", "R": "modes", "K": "k"}
 """How the names of runs spell the settings in which they depart from the recipe: salt-modes0, salt-free."""
 
@@ -97,7 +95,7 @@ class Variant:
     @property
     def history(self) -> int:
         """Frames that it plans with."""
-        return HISTORY if self.model == "lewm" and not self.one_frame else 1
+        return lineup.HISTORY if self.model in lineup.LOOKING_BACK and not self.one_frame else 1
 
     @property
     def method(self) -> str:
@@ -142,18 +140,13 @@ def _over(environments: Iterable[str], **choices: Iterable[object]) -> tuple[Var
     return tuple(Variant(name, **some) for name in environments for some in combinations)  # type: ignore[arg-type]
 
 
-def _as_paired(environments: Iterable[str], **choices: Iterable[object]) -> tuple[Variant, ...]:
-    """The same, in Two-Room planned with one frame.
-
-    There the first ones were evaluated so, and a frame hides nothing; elsewhere the paper's interface counts
-    (App. B.5), without which LeWM is half blind where a frame hides a velocity.
-    """
-    return tuple(dataclasses.replace(v, one_frame=v.environment == "two-room") for v in _over(environments, **choices))
+def _in_lineup(environments: Iterable[str], **choices: Iterable[object]) -> tuple[Variant, ...]:
+    """The same, planned with as many frames as the study of objectives shows them."""
+    found = _over(environments, **choices)
+    return tuple(dataclasses.replace(v, one_frame=lineup.frames(v.model, v.environment) == 1) for v in found)
 
 
 TWO = ("two-room", "reacher")
-OTHERS = ("pldm", "sub-jepa", "sd-jepa", "smwm", "delta-jepa")
-"""Objectives of other papers, with their published weights."""
 PLANS: dict[str, Plan] = {
     "objective": Plan(
         "Table 3",
@@ -165,14 +158,14 @@ PLANS: dict[str, Plan] = {
         "Table 1, related work",
         "do other objectives plan as well on one backbone?",
         (
-            *_as_paired(FOUR, model=("salt", "lewm")),
-            *_as_paired(FOUR, model=("lewm",), objective=OTHERS),
-            *_over(FOUR, model=("dino-wm",)),
-            *_over(["two-room"], model=("salt",), objective=OTHERS),  # which no paper has tried
+            *_in_lineup(FOUR, model=("salt", "lewm")),
+            *_in_lineup(FOUR, model=("lewm",), objective=lineup.OTHERS),
+            *_in_lineup(FOUR, model=("dino-wm",)),
+            *_over(["two-room"], model=("salt",), objective=lineup.OTHERS),  # which no paper has tried
         ),
         swept=(  # every method gets the same budget, SALT and LeWM too
-            *_as_paired(sweep.ENVIRONMENTS, model=("salt", "lewm")),
-            *_as_paired(sweep.ENVIRONMENTS, model=("lewm",), objective=OTHERS),
+            *_in_lineup(sweep.ENVIRONMENTS, model=("salt", "lewm")),
+            *_in_lineup(sweep.ENVIRONMENTS, model=("lewm",), objective=lineup.OTHERS),
         ),
     ),
     "modulation": Plan("App. F.1, Table 8", "what is lost without A(c)?", _over(["reacher"], modes=(None, 0))),

@@ -45,8 +45,8 @@ class Study:
     more_of: Callable[["Evidence", str, Arm], tuple[Entry | str, ...]] = lambda evidence, environment, arm: ()
     note: str = ""
     """What these columns mean."""
-    more_arms: Callable[["Evidence", str], tuple[Arm, ...]] = lambda evidence, environment: ()
-    """Arms that follow from the records."""
+    more_arms: Callable[["Evidence", str], dict[Arm, Arm]] = lambda evidence, environment: {}
+    """Arms that follow from the records, each by the arm that it stands below."""
     instead: Callable[[str, Arm], tuple[Entry | str, ...] | None] = lambda environment, arm: None
     """The row of an arm that cannot be evaluated yet."""
     sentences: Callable[["Evidence"], tuple[str, ...]] = lambda evidence: ()
@@ -62,7 +62,8 @@ class Evidence:
 
     def arms(self, environment: str) -> tuple[Arm, ...]:
         """Those of the study, and those that follow from the records."""
-        return (*self.study.arms(environment), *self.study.more_arms(self, environment))
+        more = self.study.more_arms(self, environment)
+        return tuple(one for arm in self.study.arms(environment) for one in (arm, more.get(arm)) if one is not None)
 
     def cells(self, environment: str, method: str, horizon: int = 5) -> list[Cell]:
         """Cells of all task seeds, in their order; those whose records say that they are what the name says."""

@@ -6,12 +6,12 @@ of those papers stand in a marked column of their own: other encoders, data and 
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from saltwm.disk.journal import COLLAPSE_RANK
+from saltwm.disk.journal import COLLAPSE_RANK, COLLAPSE_STD, sickness
 from saltwm.disk.records import Cell, ModelVariant, PairedDifference
-from saltwm.evaluation import sweep
+from saltwm.evaluation import lineup, sweep
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import Finding
@@ -19,14 +19,7 @@ from saltwm.report.elements import command_of
 from saltwm.report.evidence import Arm, Evidence, difference_text, judged, tested
 from saltwm.report.table import Entry
 
-OTHER_OBJECTIVES = {
-    "pldm": "PLDM",
-    "sub-jepa": "Sub-JEPA",
-    "sd-jepa": "SD-JEPA",
-    "smwm": "SMWM",
-    "delta-jepa": "Delta-JEPA",
-}
-SALT, DINO = Arm("salt", "SALT"), Arm("dino-wm", "DINO-WM", "lewm")
+SALT = Arm("salt", "SALT")
 COLUMNS = (
     "against LeWM",
     "one-step error",
@@ -45,11 +38,14 @@ NOTE = (
     "‡ each weight with the tuning tasks that it reaches: a third of the published one, the published one and three "
     "times of it, on held-out episodes that no evaluation uses; most reached is chosen, a tie goes to the published "
     "one, and a chosen one that is not published has a row of its own. "
-    "For SIGReg's weight the recipe's stands in the place of the published one, for every method. "
-    "Seconds per task are of evaluations that shared the machine with other work. "
-    f"Training warns of a collapse at an effective rank below {COLLAPSE_RANK:g}; where the state is two numbers, "
-    "as in Two-Room, such latents can hold all that matters: cost order and success tell. "
-    "On Two-Room every method plans with one frame, elsewhere those on LeWM's predictor plan with three (App. B.5)."
+    "For lambda, SIGReg's weight, the recipe's stands in the place of the published one, for every method. "
+    "Seconds per task are of evaluations that shared the machine with other work: methods on one predictor plan "
+    "equally fast, and Efficiency (Table 2) has both predictors measured alone. "
+    f"Training warns of a collapse at an effective rank below {COLLAPSE_RANK:g} or a spread below {COLLAPSE_STD:g}; "
+    "where the state is two numbers, as in Two-Room, such latents can hold all that matters: cost order and success "
+    "tell. "
+    "On Two-Room every method plans with one frame; elsewhere those whose predictor looks back, all but SALT, plan "
+    "with three (App. B.5)."
 )
 
 
@@ -57,36 +53,37 @@ NOTE = (
 
 
 def lewm(environment: str) -> Arm:
-    """LeWM as the others on its predictor plan there."""
-    return Arm(f"lewm{_frames(environment)}", "LeWM", "lewm")
+    """LeWM with as many frames as the others on its predictor."""
+    return Arm(lineup.method("lewm", environment), "LeWM", "lewm")
 
 
-def _frames(environment: str) -> str:
-    """What the name of a method that plans with LeWM's predictor ends in."""
-    return "" if environment == "two-room" else "-history3"
+def _dino(environment: str) -> Arm:
+    return Arm(lineup.method("dino-wm", environment), "DINO-WM", "lewm")
 
 
 def arms(environment: str) -> tuple[Arm, ...]:
     """SALT, LeWM, the other objectives on LeWM's predictor, in Two-Room on SALT's transition too, and DINO-WM."""
-    others = [Arm(f"lewm-{name}{_frames(environment)}", title, "lewm") for name, title in OTHER_OBJECTIVES.items()]
-    affine = [Arm(f"salt-{name}", f"{title}, affine") for name, title in OTHER_OBJECTIVES.items()]
-    return (SALT, lewm(environment), *others, DINO, *(affine if environment == "two-room" else ()))
+    others = [Arm(lineup.method("lewm", environment, name), title, "lewm") for name, title in lineup.OTHERS.items()]
+    affine = [
+        Arm(lineup.method("salt", environment, name), f"{title}, affine") for name, title in lineup.OTHERS.items()
+    ]
+    return (SALT, lewm(environment), *others, _dino(environment), *(affine if environment == "two-room" else ()))
 
 
-def chosen_arms(evidence: Evidence, environment: str) -> tuple[Arm, ...]:
-    """Methods with the weight that their sweep chose, where that is not the published one."""
-    found = []
+def chosen_arms(evidence: Evidence, environment: str) -> dict[Arm, Arm]:
+    """Each method whose sweep chose another weight than the published one, and the method with that weight."""
+    found = {}
     for arm in arms(environment):
         swept = _sweep_of(evidence, environment, arm)
         if swept is not None and swept.chosen != swept.published:
             label = f"{arm.label}, {swept.term} {swept.chosen:g}"
-            found.append(Arm(swept.methods[swept.chosen], label, arm.family))
-    return tuple(found)
+            found[arm] = Arm(swept.methods[swept.chosen], label, arm.family)
+    return found
 
 
 def needs_weights(environment: str, arm: Arm) -> tuple[Entry | str, ...] | None:
     """The row of DINO-WM before anybody had weights for it."""
-    if arm != DINO:
+    if arm != _dino(environment):
         return None
     nothing = ("-",) * (3 + len(COLUMNS) - 1)
     needed = Entry("needs weights", title=how_to_fill())
@@ -110,7 +107,7 @@ def columns(evidence: Evidence, environment: str, arm: Arm) -> tuple[Entry | str
         "-" if difference is None else difference_text(difference),
         "-" if d is None else f"{d.one_step_error:.3f}",
         *("-" if d is None else _error_after(d.rollout_error, k) for k in (5, 20)),
-        "-" if d is None else _rank_cell(d.effective_rank),
+        "-" if d is None else _rank_cell(evidence, environment, arm, d.effective_rank),
         "-" if order is None else f"{order:.2f}",
         f"{seconds:.1f}",
         *_sweep_cells(evidence, environment, arm),
@@ -123,9 +120,18 @@ def _error_after(errors: Sequence[float], k: int) -> str:
     return f"{errors[k - 1]:.3f}" if len(errors) >= k else f"{errors[-1]:.3f} (k={len(errors)})"
 
 
-def _rank_cell(rank: float) -> Entry | str:
-    """A rank at which training warns of a collapse says so here, too."""
-    return Entry(f"{rank:.1f}, collapse warned", strong=True) if rank < COLLAPSE_RANK else f"{rank:.1f}"
+def _rank_cell(evidence: Evidence, environment: str, arm: Arm, rank: float) -> Entry | str:
+    warned = _is_warned_of(evidence, environment, arm)
+    return Entry(f"{rank:.1f}, collapse warned", strong=True) if warned else f"{rank:.1f}"
+
+
+def _is_warned_of(evidence: Evidence, environment: str, arm: Arm) -> bool:
+    """Whether training ended with latents that it warns of; a frozen encoder's are what they are."""
+    if arm == _dino(environment):
+        return False
+    rows = [run.metrics[-1] for run in evidence.runs(environment, arm.method) if run.metrics]
+    d = None if rows else evidence.diagnosis(environment, arm.method)
+    return any(sickness(row) for row in rows) or (d is not None and d.effective_rank < COLLAPSE_RANK)
 
 
 def _sweep_cells(evidence: Evidence, environment: str, arm: Arm) -> tuple[str, str]:
@@ -202,10 +208,11 @@ def _kind(cell: Cell) -> tuple[str | None, ...]:
 
 
 def _weights(variant: ModelVariant | None) -> dict[str, float]:
-    """Weights of the terms; eq. 10 has lambda alone."""
+    """Weights of the terms; SIGReg's is lambda, alone in eq. 10."""
     if variant is None:
         return {}
-    return variant.weights or {"lambda": variant.sigreg_weight}
+    weights = variant.weights or {"sigreg": variant.sigreg_weight}
+    return {"lambda" if term == "sigreg" else term: weight for term, weight in weights.items()}
 
 
 # --- tests -----------------------------------------------------------------------------------------------------------
@@ -221,7 +228,7 @@ def _main_pairs(evidence: Evidence) -> list[tuple[str, str, str, int, str]]:
     for environment in evidence.study.environments:
         other = lewm(environment)
         on_lewm = [arm for arm in arms(environment) if arm.family == "lewm" and arm != other]
-        for arm in (*on_lewm, *chosen_arms(evidence, environment)):
+        for arm in (*on_lewm, *chosen_arms(evidence, environment).values()):
             pairs.append((environment, SALT.method, arm.method, 5, f"SALT less {arm.label}"))
             pairs.append((environment, arm.method, other.method, 5, f"{arm.label} less LeWM"))
     return pairs
@@ -239,45 +246,48 @@ def sentences(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _what_it_says(evidence: Evidence, tests: list[tuple[str, str, PairedDifference, float]]) -> str:
-    shown = [
-        f"{words.replace(' less ', ' better than ' if d.difference > 0 else ' worse than ')} on "
-        f"{tables.environment_name(e)} ({d.difference:+.0f} points)"
-        for e, words, d, p in tests
-        if p < ALPHA
-    ]
-    warned = [
-        f"{arm.label} on {tables.environment_name(environment)}"
-        for environment in evidence.study.environments
-        for arm in (*arms(environment), *chosen_arms(evidence, environment))
-        if (d := evidence.diagnosis(environment, arm.method)) is not None and d.effective_rank < COLLAPSE_RANK
-    ]
+    shown = [(e, words, d) for e, words, d, p in tests if p < ALPHA]
     text = f"{len(shown)} of {len(tests)} paired tests show a difference by Holm's p < {ALPHA:g}"
-    return f"{text}{_listed(shown)}; training warned of a collapse{_listed(warned) or ' in none'}."
+    warned = _by_environment(evidence, lambda e: _joined(_warned_of(evidence, e)))
+    collapse = f"a collapse{warned}" if warned else "no collapse"
+    return f"{text}{_by_environment(evidence, lambda e: _verdicts(shown, e))}; training warned of {collapse}."
+
+
+def _verdicts(shown: list[tuple[str, str, PairedDifference]], environment: str) -> str:
+    """SALT is better than A by 44 and B by 47 points: each of SALT and LeWM, better and worse."""
+    sides: dict[tuple[str, str], list[str]] = {}
+    for words, d in ((words, d) for e, words, d in shown if e == environment):
+        a, b = words.split(" less ")
+        yardstick, other, ahead = (a, b, d.difference) if a == SALT.label else (b, a, -d.difference)
+        side = sides.setdefault((yardstick, "better" if ahead > 0 else "worse"), [])
+        side.append(f"{_in_words(other)} by {abs(ahead):.0f}")
+    ordered = sorted(sides.items(), key=lambda one: (one[0][0] != SALT.label, one[0][1]))
+    return ", ".join(f"{who} is {how} than {_joined(others)} points" for (who, how), others in ordered)
+
+
+def _warned_of(evidence: Evidence, environment: str) -> list[str]:
+    return [_in_words(a.label) for a in evidence.arms(environment) if _is_warned_of(evidence, environment, a)]
 
 
 def _published_order(evidence: Evidence) -> str:
     """Every two methods that both have a published rate, by a Holm family of their own."""
-    pairs, rates = [], {}
+    pairs = []
     for environment in evidence.study.environments:
         printed = [(arm, published_rate(environment, arm)) for arm in arms(environment)]
         for (a, rate_a), (b, rate_b) in itertools.combinations(printed, 2):
             if rate_a is None or rate_b is None or rate_a == rate_b:
                 continue
             (first, above), (second, below) = sorted([(a, rate_a), (b, rate_b)], key=lambda one: -one[1])
-            words = f"{first.label} above {second.label}"
-            rates[environment, words] = f"{above:g} against {below:g} in print"
+            words = f"{second.label} {{:.0f}} points above {first.label} (in print {above - below:.3g} below)"
             pairs.append((environment, first.method, second.method, 5, words))
     tests = tested(evidence, pairs)
-    same = sum(p < ALPHA and d.difference > 0 for _, _, d, p in tests)
-    other = [
-        f"{words} on {tables.environment_name(e)}: {rates[e, words]}, {d.difference:+.0f} points here"
-        for e, words, d, p in tests
-        if p < ALPHA and d.difference < 0
-    ]
+    decided = [(e, words, d.difference) for e, words, d, p in tests if p < ALPHA]
+    other = [(e, words.format(-points)) for e, words, points in decided if points < 0]
+    where = _by_environment(evidence, lambda environment: _joined([words for e, words in other if e == environment]))
     return (
-        f"Of {len(tests)} pairs of methods whose published rates differ, {same} have the published order here by "
-        f"Holm's p < {ALPHA:g}, {len(other)} the other order{_listed(other)}, and {len(tests) - same - len(other)} are "
-        "not decided."
+        f"Of {len(tests)} pairs of methods whose published rates differ, tests by Holm's p < {ALPHA:g} leave "
+        f"{len(tests) - len(decided)} undecided, show the published order for {len(decided) - len(other)} and the "
+        f"other order for {len(other) or 'none'}{where}."
     )
 
 
@@ -288,10 +298,22 @@ def _what_it_cannot_say(tests: list[tuple[str, str, PairedDifference, float]]) -
     tasks = d.both + d.only_a + d.only_b + d.neither
     return (
         "One training seed of a small model on small pictures cannot say how another seed, a larger model or more data "
-        f"would rank them, and {tasks} tasks show no difference below {least} of them, even if every one of these goes "
-        "the same way."
+        f"would rank them, and a difference of fewer than {least} of the {tasks} tasks is never shown, even if all of "
+        "these go the same way."
     )
 
 
-def _listed(items: list[str]) -> str:
-    return f": {', '.join(items)}" if items else ""
+def _in_words(label: str) -> str:
+    """A row's label without its comma: PLDM with variance 54, SMWM with SALT's transition."""
+    who, _, how = label.partition(", ")
+    return f"{who} with {how.replace('affine', 'an affine transition')}" if how else who
+
+
+def _joined(items: list[str]) -> str:
+    return " and ".join([", ".join(items[:-1])] * (len(items) > 1) + items[-1:])
+
+
+def _by_environment(evidence: Evidence, told: Callable[[str], str]) -> str:
+    """A colon and what is told of each environment; nothing where nothing is."""
+    found = [f"on {tables.environment_name(e)} {text}" for e in evidence.study.environments if (text := told(e))]
+    return f": {'; '.join(found)}" if found else ""

@@ -72,6 +72,7 @@ BEYOND = {
         "losses/subspaces.py",
         "losses/triplet.py",
         "losses/variance.py",
+        "evaluation/lineup.py",
         "evaluation/sweep.py",
     ),
     "DINO-WM, whose encoder is frozen": ("data/features.py", "model/dinov2.py", "model/patches.py"),

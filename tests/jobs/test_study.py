@@ -16,14 +16,14 @@ from saltwm.disk import checkpoint, durable
 from saltwm.disk.durable import read_config
 from saltwm.disk.lineage import Start
 from saltwm.disk.records import Evaluation
-from saltwm.evaluation import sweep
+from saltwm.evaluation import lineup, sweep
 from saltwm.ground.errors import MismatchError, Stopped, UsageError
 from saltwm.jobs import lanes, presets, recipes, study
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.job import spell
 from saltwm.jobs.recipes import DATA, RUN, Recipe
 from saltwm.jobs.study import Study, same_training, steps
-from saltwm.jobs.study_plans import OTHERS, PLANS, Asked, Plan, Variant
+from saltwm.jobs.study_plans import PLANS, Asked, Plan, Variant
 from saltwm.jobs.train import Train
 from saltwm.report.studies import STUDIES
 from saltwm.train import train
@@ -71,14 +71,14 @@ def test_dino_wm_is_a_variant_for_those_who_bring_its_weights(tmp_path):
     config = cli.parse(shlex.split(commands[0])[1:]).config()
     assert config.model.latent_dim == 4**2 * 12
     assert same_training(config, Variant("reacher", "dino-wm", dino=tmp_path / "weights").config())
-    assert Variant("reacher", "dino-wm").method == "dino-wm"
+    assert "--history 3 --method dino-wm-history3" in commands[1]
 
 
 def test_every_method_gets_the_same_sweep():
     swept = PLANS["objectives"].swept
     for environment in sweep.ENVIRONMENTS:
         names = [v.name for v in swept if v.environment == environment]
-        assert sorted(names) == sorted(["salt", "lewm", *(f"lewm-{name}" for name in OTHERS)])
+        assert sorted(names) == sorted(["salt", "lewm", *(f"lewm-{name}" for name in lineup.OTHERS)])
     usual = Variant("reacher", "lewm", "smwm").config()
     for factor, weight in ((1 / 3, 1.67), (3.0, 15.0)):
         config = Variant("reacher", "lewm", "smwm", scale=factor).config()

@@ -8,12 +8,12 @@ from test_studies import cell, findings, report
 
 from saltwm.disk.journal import COLLAPSE_RANK
 from saltwm.disk.records import ModelVariant
+from saltwm.evaluation import lineup
 from saltwm.evaluation.statistics import wilson
-from saltwm.jobs.study_plans import OTHERS, Variant
+from saltwm.jobs.study_plans import PLANS, Variant
 from saltwm.losses.table import OBJECTIVES
 from saltwm.report import objectives
 from saltwm.report.evidence import Arm
-from saltwm.report.objectives import OTHER_OBJECTIVES
 
 COLUMN = {
     name: i for i, name in enumerate(("environment", "variant", "percent", "reached", "interval", "against SALT"))
@@ -21,13 +21,16 @@ COLUMN = {
 COLUMN |= {name: len(COLUMN) + i for i, name in enumerate(objectives.COLUMNS)}
 
 
-def diagnosed(environment, method, one_step=0.1, rank=40.0, order=0.8):
-    """What is recorded of a run: errors that double every step up to k = 20."""
+def diagnosed(environment, method, one_step=0.1, rank=40.0, order=0.8, spread=0.9):
+    """What is recorded of a run: errors that grow every step up to k = 20, latents at the end of its training."""
     d = SimpleNamespace(
         one_step_error=one_step, rollout_error=tuple(0.01 * k for k in range(1, 21)), effective_rank=rank
     )
     probes = SimpleNamespace(cost_order=order)
-    return SimpleNamespace(name=f"{environment}-{method}", environment=environment, diagnosis=d, probes=probes)
+    metrics = tuple({"step": step, "effective_rank": rank, "latent_std": spread} for step in (1, 400))
+    return SimpleNamespace(
+        name=f"{environment}-{method}", environment=environment, diagnosis=d, probes=probes, metrics=metrics
+    )
 
 
 def tuned(environment, method, weight, reached, model="lewm", regulariser="pldm", term="variance"):
@@ -54,9 +57,19 @@ TWO_ROOM = (
 )
 
 
-def test_the_report_and_the_study_name_the_same_objectives():
-    assert tuple(OTHER_OBJECTIVES) == OTHERS
-    assert {name: OBJECTIVES[name].title for name in OTHERS} == OTHER_OBJECTIVES
+def test_the_report_calls_objectives_what_their_table_calls_them():
+    assert {name: OBJECTIVES[name].title for name in lineup.OTHERS} == lineup.OTHERS
+
+
+@pytest.mark.parametrize(
+    ("model", "environment", "frames"),
+    [("salt", "reacher", 1), ("lewm", "reacher", 3), ("lewm", "two-room", 1), ("dino-wm", "push-t", 3)],
+)
+def test_a_predictor_that_looks_back_plans_with_three_frames_but_in_two_room(model, environment, frames):
+    (variant,) = {
+        v for v in PLANS["objectives"].variants if (v.environment, v.model, v.objective) == (environment, model, None)
+    }
+    assert variant.history == lineup.frames(model, environment) == frames
 
 
 def test_methods_are_tested_against_salt_and_lewm_in_one_family_with_holms_correction():
@@ -81,7 +94,7 @@ def test_outside_two_room_lewms_predictor_plans_with_the_papers_three_frames():
     assert shown["Reacher", "LeWM"][COLUMN["reached"]] == "89/100"
     assert shown["Reacher", "LeWM"][COLUMN["published †"]] == "85.33"
     assert shown["Reacher", "SMWM"][COLUMN["against LeWM"]].startswith("-89.0 points")
-    assert "elsewhere those on LeWM's predictor plan with three" in found.table.note
+    assert "elsewhere those whose predictor looks back, all but SALT, plan with three" in found.table.note
 
 
 def test_a_difference_that_one_test_shows_and_holm_does_not_is_not_claimed():
@@ -124,9 +137,26 @@ def test_a_collapse_is_named_in_the_table_and_in_the_sentence_and_a_spread_laten
     well = report("objectives", findings(*TWO_ROOM, runs=(diagnosed("two-room", "lewm-smwm", rank=COLLAPSE_RANK + 1),)))
     rank = COLUMN["effective rank"]
     assert "collapse warned" in rows_of(sick)["Two-Room", "SMWM"][rank]
-    assert "training warned of a collapse: SMWM on Two-Room." in sick.sentences[0]
+    assert "training warned of a collapse: on Two-Room SMWM." in sick.sentences[0]
     assert "collapse warned" not in rows_of(well)["Two-Room", "SMWM"][rank]
-    assert "training warned of a collapse in none." in well.sentences[0]
+    assert "training warned of no collapse." in well.sentences[0]
+
+
+def test_latents_that_shrink_to_a_point_are_a_collapse_whatever_their_rank_and_a_frozen_encoders_are_not():
+    shrunk = diagnosed("two-room", "lewm-smwm", spread=0.05)
+    frozen = diagnosed("two-room", "dino-wm", rank=1.5, spread=0.01)
+    found = report("objectives", findings(*TWO_ROOM, cell("two-room", "dino-wm", range(70)), runs=(shrunk, frozen)))
+    rank = COLUMN["effective rank"]
+    assert rows_of(found)["Two-Room", "SMWM"][rank] == "40.0, collapse warned"
+    assert rows_of(found)["Two-Room", "DINO-WM"][rank] == "1.5"
+
+
+def test_a_training_that_recovered_is_not_called_a_collapse():
+    run = diagnosed("two-room", "lewm-smwm")
+    early = {"step": 200, "effective_rank": 2.0, "latent_std": 0.9}
+    run.metrics = (run.metrics[0], early, run.metrics[-1])
+    found = report("objectives", findings(*TWO_ROOM, runs=(run,)))
+    assert "collapse" not in rows_of(found)["Two-Room", "SMWM"][COLUMN["effective rank"]]
 
 
 def test_dino_wm_says_that_it_needs_weights_and_which_command_fills_it_until_it_was_evaluated():
@@ -178,6 +208,19 @@ def test_a_sweep_of_lambda_is_of_its_own_model_and_tuning_tasks_are_no_result():
     found = report("objectives", findings(*TWO_ROOM, tuning=[*mine, *others]))
     assert rows_of(found)["Two-Room", "LeWM"][COLUMN["tried ‡"]] == "0.1: 10, 0.3: 10, 0.9: 10 of 50"
     assert rows_of(found)["Two-Room", "LeWM"][COLUMN["reached"]] == "48/100"
+    assert rows_of(found)["Two-Room", "LeWM"][COLUMN["weight"]] == "lambda 0.3, chosen"
+
+
+def test_sigregs_weight_is_called_lambda_in_every_row_and_a_chosen_weight_stands_below_its_method():
+    names = ("lewm-sub-jepa-lambda0.1", "lewm-sub-jepa", "lewm-sub-jepa-lambda0.9")
+    swept = [
+        tuned("two-room", name, weight, reached, regulariser="sub-jepa", term="sigreg")
+        for name, weight, reached in zip(names, (0.1, 0.3, 0.9), (9, 5, 5), strict=True)
+    ]
+    evaluated = [cell("two-room", name, range(50)) for name in names[:2]]
+    shown = list(rows_of(report("objectives", findings(*TWO_ROOM, *evaluated, tuning=swept))))
+    below = shown.index(("Two-Room", "Sub-JEPA, lambda 0.1"))
+    assert shown[below - 1] == ("Two-Room", "Sub-JEPA")
 
 
 @pytest.mark.parametrize("factor", [1 / 3, 3.0])
@@ -191,23 +234,43 @@ def test_the_names_of_the_sweep_are_those_of_the_study(factor):
 
 def test_the_three_sentences_say_what_is_shown_where_print_differs_and_what_cannot_be_said():
     says, order, cannot = report("objectives", findings(*TWO_ROOM)).sentences
-    assert "SMWM worse than LeWM on Two-Room (-28 points)" in says
-    assert "PLDM better than LeWM on Two-Room (+42 points)" in says
+    assert says.startswith(
+        "4 of 4 paired tests show a difference by Holm's p < 0.05: on Two-Room SALT is better than PLDM by 6 and SMWM "
+        "by 76 points, LeWM is better than SMWM by 28 points, LeWM is worse than PLDM by 42 points; "
+    )
     # In print SMWM (99) is above SALT (98), PLDM (97) and LeWM (90.67): here it is below all three.
-    assert "Of 6 pairs" in order
-    assert "3 the other order" in order
-    assert "SMWM above LeWM on Two-Room: 99 against 90.67 in print, -28 points here" in order
+    assert order == (
+        "Of 6 pairs of methods whose published rates differ, tests by Holm's p < 0.05 leave 0 undecided, show the "
+        "published order for 3 and the other order for 3: on Two-Room SALT 76 points above SMWM (in print 1 below), "
+        "LeWM 28 points above SMWM (in print 8.33 below) and PLDM 70 points above SMWM (in print 2 below)."
+    )
     # 4 tests: 2 / 2^n * 4 < 0.05 needs n = 8.
-    assert "100 tasks show no difference below 8 of them" in cannot
+    assert "fewer than 8 of the 100 tasks" in cannot
     assert all(text.endswith(".") and text.count(". ") == 0 for text in (says, order, cannot))
+
+
+def test_several_environments_are_told_one_after_the_other_and_labels_without_their_commas():
+    reacher = [cell("reacher", name, range(n)) for name, n in (("salt", 80), ("lewm-history3", 80))]
+    worse = cell("reacher", "lewm-delta-jepa-history3", range(30))
+    chosen = cell("two-room", "lewm-pldm-variance54", range(10))
+    runs = [diagnosed(*of, rank=2.0) for of in (("two-room", "salt-pldm"), ("reacher", "lewm-delta-jepa-history3"))]
+    found = report("objectives", findings(*TWO_ROOM, chosen, *reacher, worse, runs=runs, tuning=sweep_cells(1, 2, 3)))
+    says, order, _ = found.sentences
+    assert "PLDM with variance 54 by 86" in says.partition("; on Reacher")[0]
+    assert (
+        "; on Reacher SALT is better than Delta-JEPA by 50 points, LeWM is better than Delta-JEPA by 50 points;" in says
+    )
+    assert says.endswith(
+        "training warned of a collapse: on Two-Room PLDM with an affine transition; on Reacher Delta-JEPA."
+    )
+    assert order.count("on Two-Room") == 1
 
 
 def test_where_all_are_alike_the_sentences_claim_nothing():
     same = [cell("two-room", name, range(50)) for name in ("salt", "lewm", "lewm-pldm", "lewm-smwm")]
     says, order, _ = report("objectives", findings(*same)).sentences
     assert says.startswith("0 of 4 paired tests show a difference by Holm's p < 0.05; ")
-    assert "0 have the published order here" in order
-    assert "0 the other order, and 6 are not decided." in order
+    assert order.endswith("leave 6 undecided, show the published order for 0 and the other order for none.")
 
 
 def test_published_rates_are_of_named_methods_alone():
