@@ -5,6 +5,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from saltwm.report.findings import Findings
+from saltwm.report.paper_figures import (
+    ONE_STEP_RATIO,
+    PROPAGATION_NORMS,
+    RHO_AT_20,
+    ROLLOUT_GROWTH,
+    SUCCESS,
+    transition_parameters,
+)
 
 
 @dataclass(frozen=True)
@@ -78,15 +86,15 @@ ELEMENTS = (
         "Studies",
         "saltwm study cube-double",
         _evaluated("paper", "cube-double"),
-        "SALT 54.0 ± 3.5, LeWM 36.0 ± 5.3, Random 32.7 ± 4.2 %",
+        "SALT {}, LeWM {}, Random {} %".format(*(SUCCESS["cube-double", who] for who in ("salt", "lewm", "random"))),
     ),
     _Element(
         "Table 5",
-        "parameters of the transition, 703,872",
+        f"parameters of the transition, {transition_parameters():,}",
         "Studies, Parameters of the transition",
         "python -m pytest tests/model/test_affine.py",
         lambda findings: True,
-        "703,872",
+        f"{transition_parameters():,}",
     ),
     _Element(
         "Table 6",
@@ -118,7 +126,7 @@ ELEMENTS = (
         "drawn below",
         _DIAGNOSE,
         _diagnosed,
-        "LeWM about 0.10 at H = 5, 0.494 at 20; SALT 1e-6 (PushT)",
+        f"LeWM about 0.10 at H = 5, {RHO_AT_20['lewm']} at 20; SALT 1e-6 (PushT)",
     ),
     _Element(
         "Figure 2a",
@@ -126,7 +134,7 @@ ELEMENTS = (
         "drawn below",
         _DIAGNOSE,
         _diagnosed,
-        "SALT 1.48 to 2.19 times LeWM's error",
+        "SALT {} to {} times LeWM's error".format(*ONE_STEP_RATIO),
     ),
     _Element(
         "Figure 2b",
@@ -134,7 +142,7 @@ ELEMENTS = (
         "drawn below",
         _DIAGNOSE,
         _diagnosed,
-        "grows 6.29 (SALT), 12.83 times (LeWM) on PushT",
+        "grows {salt} (SALT), {lewm} times (LeWM) on PushT".format(**ROLLOUT_GROWTH),
     ),
     _Element(
         "Figure 2c",
@@ -142,7 +150,7 @@ ELEMENTS = (
         "drawn below",
         _DIAGNOSE,
         _diagnosed,
-        "2.63 to 11.26 (SALT), 2.46 to 21.51 (LeWM) on PushT",
+        "{} to {} (SALT), {} to {} (LeWM) on PushT".format(*PROPAGATION_NORMS["salt"], *PROPAGATION_NORMS["lewm"]),
     ),
     _Element(
         "Figure 3",

@@ -12,7 +12,7 @@ from saltwm.report import figures, tables
 from saltwm.report.claims import PAPERS_LEWM
 from saltwm.report.figures import MUTED, Drawing, Series, drawn, finish, lines_by_step
 from saltwm.report.findings import Findings
-from saltwm.report.paper_figures import FOUR
+from saltwm.report.paper_figures import ANATOMY, FOUR, ONE_STEP_RATIO, PROPAGATION_GROWTH, ROLLOUT_GROWTH
 
 BAND = ("propagation_low", "propagation_high")
 
@@ -73,15 +73,16 @@ def paper_drawings(findings: Findings) -> list[PaperFigure]:
             ),
         ]
     if "push-t" in places:
-        rates = _success(findings)
+        rates, (low, high) = _success(findings), ONE_STEP_RATIO
         figures_found.append(
             PaperFigure(
                 "Figure 2",
                 _mechanism(found, by_place["push-t"], rates, size=(9.6, 3.0), grid=(1, 3)),
                 "One-step error and success under `clean` (LeWM with three frames where it was evaluated so), "
-                "an arrow from LeWM to SALT in each "
-                "environment; rollout error and norm of Phi_{0->k} on PushT. † one-step error 1.48 to 2.19 times "
-                "LeWM's; growth over 20 steps 6.29 (SALT) and 12.83 (LeWM) of the error, 4.28 and 8.74 of the norm.",
+                "an arrow from LeWM to SALT in each environment; rollout error and norm of Phi_{0->k} on PushT. "
+                f"† one-step error {low} to {high} times LeWM's; growth over 20 steps {ROLLOUT_GROWTH['salt']} (SALT) "
+                f"and {ROLLOUT_GROWTH['lewm']} (LeWM) of the error, {PROPAGATION_GROWTH['salt']} and "
+                f"{PROPAGATION_GROWTH['lewm']} of the norm.",
             )
         )
     return sorted((one for one in figures_found if one), key=lambda one: one.name)
@@ -188,8 +189,10 @@ def _failures(findings: Findings) -> PaperFigure | None:
     ]
     if len(shown) < 2:
         return None
+    (mismatch, unflagged, n), (salt_mismatch, salt_unflagged, _) = ANATOMY["cube", "lewm"], ANATOMY["cube", "salt"]
     caption = (
-        "Failed episodes of OGBench-Cube under `paper` by kind, LeWM from one frame. † LeWM 35 mismatch and 17 "
-        "unflagged of 150, SALT 3 and 6. The failures whose ratio is nearest to the median have pages of their own."
+        "Failed episodes of OGBench-Cube under `paper` by kind, LeWM from one frame. "
+        f"† LeWM {mismatch} mismatch and {unflagged} unflagged of {n}, SALT {salt_mismatch} and {salt_unflagged}. "
+        "The failures whose ratio is nearest to the median have pages of their own."
     )
     return PaperFigure("Figure 3", figures.failure_bars("OGBench-Cube", shown, size=(6.2, 2.0)), caption)

@@ -653,7 +653,7 @@ def transition_parameters(findings: Findings) -> Table | None:
         [what, symbol, " x ".join(map(str, shape)), f"{math.prod(shape):,}", start]
         for symbol, (what, shape, start) in parts.items()
     ]
-    total = sum(math.prod(shape) for _, shape, _ in parts.values())
+    total = paper_figures.transition_parameters()
     return table(
         "Parameters of the transition (Table 5)",
         ["component", "symbol", "shape", "parameters †", "initialisation †"],
