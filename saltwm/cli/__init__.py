@@ -14,10 +14,11 @@ from typing import Annotated, Any, NoReturn, Union, get_args
 
 import tyro
 
+from saltwm.cli.advice import advice
 from saltwm.cli.examples import EXAMPLES
 from saltwm.cli.overview import ABOUT, overview
 from saltwm.cli.printing import say, say_error
-from saltwm.cli.telling import advice, perform
+from saltwm.cli.telling import perform
 from saltwm.ground.checks import one_of
 from saltwm.ground.errors import SaltError, Stopped, UsageError, out_of_memory
 from saltwm.jobs.again import Again

@@ -1,9 +1,8 @@
-"""What each verb tells when its job is done, what to run next, and which command helps after an error."""
+"""What each verb tells when its job is done, and what to run next."""
 
 import dataclasses
 import functools
 import json
-import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from saltwm.cli.printing import RESULTS, aligned, announce, next_command, readable, results_table, say
 from saltwm.disk.shipped import spoken
 from saltwm.ground.config import ProtocolName
-from saltwm.ground.errors import SaltError
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.again import AGAIN
 from saltwm.jobs.bench import Bench, Measured, plain
@@ -21,7 +19,7 @@ from saltwm.jobs.data import Data, DataExport, DataImport, DataPreview, DataStat
 from saltwm.jobs.doctor import Doctor, Finding
 from saltwm.jobs.environment import Env, EnvCheck, EnvList
 from saltwm.jobs.evaluate import Evaluate, Play, Played, with_best_search
-from saltwm.jobs.job import Composite, Job, command_line, flag, naming_models, spell
+from saltwm.jobs.job import Composite, Job, command_line, naming_models, spell
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.pages import Anatomy, Dissected, Film, Report, Results
 from saltwm.jobs.prior import Prior
@@ -83,40 +81,6 @@ def _print(result: Told | None, as_json: bool) -> None:
         say(result.told)
     if result.next_is and not as_json:
         next_command(naming_models(result.next_is))
-
-
-REMEDIES = {
-    "collect": "make one with: saltwm collect ENV --episodes N --out {path}",
-    "make a dataset": "saltwm collect and saltwm data import make one",
-    "train": "make one with: saltwm train DATASET --out {path}",
-    "look at the data": "see it with: saltwm data info {path}",
-    "look at the model": "see it with: saltwm info {path}",
-    "append": "or add these episodes with --append",
-    "go on": "the same command goes on",
-    "own name": "or give this one a name of its own with --method NAME",
-    "name your environment": "make a class of your own known with: saltwm --env my_module:MyEnv VERB ...",
-    "name your model": "or before any verb: saltwm --model {path} VERB ...",
-    "finish": "finish it with: saltwm again {path}",
-    "evaluate": "make some with: saltwm evaluate RUN --data DATA --out {path}",
-    "reproduce": "make one with: saltwm reproduce two-room --preset quick --out work/demo",
-    "learn a prior": "make one with: saltwm prior {path} --data TRAINING_DATASET",
-    "examine": "see: saltwm doctor",
-}
-"""Remedy of an error -> the command."""
-
-
-def advice(error: SaltError) -> str:
-    """The error's message with options as flags, and with the command that helps where there is one."""
-    words = re.sub(r"`([a-z]\w*)`", lambda name: flag(name[1]) if name[1] in _options() else name[0], str(error))
-    if error.remedy is None:
-        return words
-    return f"{words}; {REMEDIES[error.remedy].format(path=command_line(error.path or 'RUN'))}"
-
-
-def _options(kind: type[Job] = Job) -> set[str]:
-    """The names of all options of all jobs."""
-    own = {field.name.rstrip("_") for field in dataclasses.fields(kind)}
-    return own.union(*map(_options, kind.__subclasses__()))
 
 
 @functools.singledispatch

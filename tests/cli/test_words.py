@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from saltwm import cli
-from saltwm.cli.telling import REMEDIES, advice
+from saltwm.cli.advice import REMEDIES, advice
 from saltwm.ground.errors import UsageError
 from saltwm.report.elements import ELEMENTS
 

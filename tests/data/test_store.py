@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_datasets import make_episode, make_recipe
 
-from saltwm.cli.telling import advice
+from saltwm.cli.advice import advice
 from saltwm.disk import dataset_writer as parts
 from saltwm.disk import durable, layout
 from saltwm.disk.dataset import Dataset

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from saltwm.cli import main, parse
-from saltwm.cli.telling import advice
+from saltwm.cli.advice import advice
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import FORMAT, CheckpointInfo, RunInfo
 from saltwm.disk.records import read_cell, read_cells, read_tasks
