@@ -196,10 +196,10 @@ def _judged(evaluation: Evaluate, score: Score) -> str:
 
     Data that were collected had one, a class of the user's which only the user can name.
     """
-    from saltwm.disk.checkpoint import find_checkpoint, read_info
+    from saltwm.disk.checkpoint import info_of
     from saltwm.envs import has_simulator
 
-    environment = read_info(find_checkpoint(Path(evaluation.run))).world.environment
+    environment = info_of(Path(evaluation.run)).world.environment
     if has_simulator(environment):
         return _spell_in(environment, evaluation)
     return _with_class("my_module:MyEnv", evaluation) if _was_collected(score.data) else spell(score)

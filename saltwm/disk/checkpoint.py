@@ -291,9 +291,14 @@ def read_info(checkpoint: Path) -> CheckpointInfo:
     return info
 
 
+def info_of(path: Path) -> CheckpointInfo:
+    """The description of the checkpoint that a path means, as `find_checkpoint` finds it."""
+    return read_info(find_checkpoint(path))
+
+
 def _require_format(found: int, where: Path) -> None:
     if found != FORMAT:
-        raise DamagedError(f"{where}: format {found}, this version reads {FORMAT}")
+        raise DamagedError(f"{where}: format {found}, this version reads {FORMAT}; use the saltwm that wrote it")
 
 
 def read_checkpoint(checkpoint: Path) -> "tuple[CheckpointInfo, dict[str, Tensor], dict[str, Tensor]]":

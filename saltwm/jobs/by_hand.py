@@ -32,7 +32,7 @@ def task_by_hand(job: Play) -> TaskSet | None:
         raise UsageError("--start and --goal need a model, which says what world they are of")
     at_least("horizon", job.horizon, 1)
     at_least("seed", job.seed, 0)
-    info = checkpoint.read_info(checkpoint.find_checkpoint(Path(job.run)))
+    info = checkpoint.info_of(Path(job.run))
     horizon = job.horizon or CLEAN_PROTOCOL.horizon_blocks
     protocol = dataclasses.replace(  # `clean`, due at the horizon, with a budget to err in
         CLEAN_PROTOCOL,

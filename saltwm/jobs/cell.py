@@ -131,7 +131,7 @@ def _publish(settled: Settled, outcomes: list[Outcome], pictures: int, seconds: 
     assert job.horizon is not None
     records = [outcome.record for outcome in outcomes]
     if [record.task for record in records] != [task.index for task in tasks.tasks]:
-        raise SaltError(f"{out}: the records do not cover the tasks; nothing is averaged over holes")
+        raise SaltError(f"{out}: the records do not cover the tasks; evaluate again into an empty folder")
     steps = [record.steps_to_success for record in records if record.steps_to_success is not None]
     evaluation = Evaluation(
         environment=tasks.world.environment,

@@ -73,8 +73,6 @@ class Collect(Job):
                 parts.finish(self.out, recipe)
         return Dataset.open(self.out)
 
-    run = do  # its first name
-
     def recipe(self) -> "Recipe":
         """What the dataset's files say of this job."""
         from saltwm.disk.layout import Collected, HeldOut, Recipe

@@ -22,6 +22,7 @@ from saltwm.ground.errors import UsageError
 from saltwm.ground.progress import note, progress
 from saltwm.ground.rng import stream
 from saltwm.jobs.measures import Diagnose, warn_if_seen
+from saltwm.jobs.ship import SHIPMENT_FILE, read_shipment
 from saltwm.jobs.variants import variant_of
 from saltwm.model.traits import model_key
 from saltwm.model.transition import Transition
@@ -297,11 +298,7 @@ def _rows(values: torch.Tensor) -> tuple[tuple[float, ...], ...]:
 
 def training_seconds(run: Path) -> float | None:
     """Total training time of a run, or of the run that a shipped checkpoint was taken from."""
-    shipment = run / "shipment.json"
-    if shipment.exists():
-        seconds = durable.read_json(shipment).get("training_seconds")
-        return None if seconds is None else float(seconds)
-    return journal.total_seconds(run)
+    return read_shipment(run).training_seconds if (run / SHIPMENT_FILE).exists() else journal.total_seconds(run)
 
 
 def _sigma_max_base(model: WorldModel) -> float | None:

@@ -81,7 +81,7 @@ def ship(
     info, weights = checkpoint.read_weights(source.checkpoint)
     sick = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
     if sick:
-        raise NonFiniteError(f"{source.checkpoint}: {sick[0]} is not finite; it cannot be shipped")
+        raise NonFiniteError(f"{source.checkpoint}: {sick[0]} is not finite; ship an earlier checkpoint of the run")
     shipment = Shipment(
         format=FORMAT,
         precision=precision,

@@ -366,10 +366,10 @@ def _newest(path: Path) -> float:
 
 @cache
 def _read_info(path: Path, changed: float) -> "CheckpointInfo | None":
-    from saltwm.disk import checkpoint
+    from saltwm.disk.checkpoint import info_of
 
     try:
-        return checkpoint.read_info(checkpoint.find_checkpoint(path))
+        return info_of(path)
     except SaltError:  # a dataset, or a run without a checkpoint yet: nothing to adopt
         return None
 

@@ -40,7 +40,6 @@ from saltwm.model.traits import learnt_name
 from saltwm.planning.names import planner_named
 
 if TYPE_CHECKING:
-    from saltwm.disk.checkpoint import CheckpointInfo
     from saltwm.disk.dataset import Dataset
 
 DEFAULT_PROTOCOLS: tuple[ProtocolName, ...] = ("paper", "clean")
@@ -130,7 +129,10 @@ class Suite(Job):
 
     def _methods(self, world: WorldSpec) -> list[Evaluate]:
         """Who acts in a world; runs of one model differ by their folders."""
-        runs = {run: _read_info(run).run for run in self.runs if _read_info(run).world == world}
+        from saltwm.disk.checkpoint import info_of
+
+        infos = {run: info_of(run) for run in self.runs}
+        runs = {run: info.run for run, info in infos.items() if info.world == world}
         models = {run: config.model for run, config in runs.items()}
         shared = Counter(map(learnt_name, runs.values()))
 
@@ -163,9 +165,11 @@ class Suite(Job):
                 raise UsageError(f"--{option} chooses tasks from --data; task sets bring their own: leave it out")
 
     def _require_tasks_for_each(self, worlds: list[WorldSpec]) -> None:
+        from saltwm.disk.checkpoint import info_of
+
         kind = "task set given with --task-sets" if self.task_sets else "dataset given with --data"
         for run in self.runs:
-            world = _read_info(run).world
+            world = info_of(run).world
             if world not in worlds:
                 nearest = differing_fields(world, worlds[0])
                 raise MismatchError(f"{run}: learnt a world that no {kind} is of ({'; '.join(nearest)})")
@@ -173,9 +177,10 @@ class Suite(Job):
 
 def _say_left_out(suite: Suite) -> None:
     """One line about the runs that not every planner of the suite can plan with."""
+    from saltwm.disk.checkpoint import info_of
     from saltwm.ground.progress import note
 
-    models = {run: _read_info(run).run.model for run in suite.runs}
+    models = {run: info_of(run).run.model for run in suite.runs}
     left_out = [run for run, model in models.items() if not all(can_plan(model, planner) for planner in suite.planners)]
     if left_out:
         names = ", ".join(map(str, left_out))
@@ -191,12 +196,6 @@ def _require_own_names(methods: list[Evaluate]) -> None:
                 f"{other.run} and {method.run} would both be {method.method!r} in tables and folders; evaluate one of "
                 "them alone with saltwm evaluate --method NAME"
             )
-
-
-def _read_info(run: Path) -> "CheckpointInfo":
-    from saltwm.disk import checkpoint
-
-    return checkpoint.read_info(checkpoint.find_checkpoint(run))
 
 
 def _write_plan(results: Path, settled: list[Settled]) -> None:

@@ -213,9 +213,9 @@ class Train(Job):
 
     def _model_of(self, start: Path) -> ModelConfig:
         """The model of a checkpoint, so that nobody has to repeat its sizes."""
-        from saltwm.disk.checkpoint import find_checkpoint, read_info
+        from saltwm.disk.checkpoint import info_of
 
-        found = read_info(find_checkpoint(start)).run.model
+        found = info_of(start).run.model
         if found.model != self.model:
             raise UsageError(f"--from {start}: holds {found.model}; say --model {found.model}")
         return found
