@@ -22,7 +22,7 @@ from saltwm.report.frames import changed_by_frames
 from saltwm.report.imitation import imitation
 from saltwm.report.overview import bands, in_words, verdicts
 from saltwm.report.paper_drawings import paper_drawings
-from saltwm.report.studies import study_reports
+from saltwm.report.studies import HOW, study_reports
 from saltwm.report.table import Table
 from saltwm.report.tables import SuccessRow
 from saltwm.report.templates import template
@@ -203,6 +203,8 @@ def render(findings: Findings, media: Media | None = None, *, anatomy: bool = Fa
         claims=[(claim, sections.claim_table(claim)) for claim in judged],
         claims_overview=sections.claims_overview(judged),
         changed_by_frames=changed_by_frames(findings, judged),
+        studies=built.judged_studies,
+        how_studied=HOW,
         elements=listed,
         few_elements=listed is not None
         and 2 * sum(sections.NOT_RUN in line for line in listed.rows) > len(listed.rows),
@@ -227,7 +229,7 @@ class _Built:
         self.studies = [report.table for report in studied]
         # Figures 4, 7 and 8 of the paper among them.
         self.study_figures = [Figure(report.drawing, report.table.title) for report in studied]
-        self.study_sentences = " ".join(sentence for report in studied for sentence in report.sentences)
+        self.judged_studies = [(one.claim, one.sentences, sections.claim_table(one.claim)) for one in studied]
         self.failures = [sections.kinds(findings), sections.anatomy(findings)]
         self.errors = [sections.propagation(findings), sections.residuals(findings), sections.one_frame(findings)]
         self.probes = [sections.probes(findings)]
@@ -312,7 +314,7 @@ def _section(
             {"galleries": tuple(_galleries(findings, rows)), "note": _EPISODES_NOTE, "is_open": alone},
         ),
         ("Search and variants", {"tables": _of(built.search, title), "is_open": not _has_papers(findings, name)}),
-        ("Studies", {"tables": _of(built.studies, title), "note": built.study_sentences}),
+        ("Studies", {"tables": _of(built.studies, title)}),
         ("Failures", {"tables": _of(built.failures, title), "figures": tuple(_anatomy(findings, name))}),
         ("Steps to success", {"figures": tuple(_steps(findings, rows))}),
         ("Error propagation", {"figures": tuple(_propagation(diagnoses)), "tables": _of(built.errors, title)}),

@@ -493,7 +493,10 @@ def test_a_heading_keeps_a_name_with_a_hyphen_in_one_line_and_escapes_it(page):
 def test_a_study_has_its_table_its_figure_and_its_sentences_on_the_page(tmp_path):
     methods = ("salt", "lewm", "lewm-pldm", "lewm-smwm")
     few = {"protocols": (CLEAN_PROTOCOL,), "n": 20, "pictures": 0}
-    page = write_page(make_results(tmp_path / "results", ("two-room",), methods, **few), tmp_path / "page").read_text()
+    results = make_results(tmp_path / "results", ("two-room", "reacher"), (*methods, "lewm-pldm-history3"), **few)
+    page = write_page(results, tmp_path / "page").read_text()
     assert "needs weights" in words(page)
-    assert "paired tests" in words(page)
+    assert page.count("paired tests show") == 1  # once, and not below the table of each environment
+    assert re.search(r"SALT less PLDM .* Holm", words(page))
+    assert '<a href="#studies">Studies</a>' in page
     assert re.search(r'<img [^>]*alt="Other objectives on one backbone[^"]*"', page)
