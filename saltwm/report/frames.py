@@ -6,7 +6,7 @@ from saltwm.disk.records import Diagnosis
 from saltwm.report import tables
 from saltwm.report.claims import PAPERS_LEWM, Claim, Verdict, claims
 from saltwm.report.findings import Findings
-from saltwm.report.table import Table, table
+from saltwm.report.table import NONE, Table, table
 
 
 def changed_by_frames(findings: Findings, judged: list[Claim]) -> Table | None:
@@ -16,7 +16,7 @@ def changed_by_frames(findings: Findings, judged: list[Claim]) -> Table | None:
         return None
     with_one, with_three = _verdicts(claims(control)), _verdicts(judged)
     lines = [
-        [sentence, tables.environment_name(environment), under or "-", with_one[key], verdict]
+        [sentence, tables.environment_name(environment), under or NONE, with_one[key], verdict]
         for key, verdict in with_three.items()
         for sentence, environment, under in [key]
         if key in with_one and with_one[key] != verdict
@@ -29,7 +29,7 @@ def changed_by_frames(findings: Findings, judged: list[Claim]) -> Table | None:
         f"LeWM with one frame less LeWM with three: {'; '.join(_gains(findings)) or 'not measured'}."
     )
     header = ["claim", "environment", "under", "with one frame", "with three"]
-    return table("What LeWM's three frames change", header, lines or [["none", *"----"]], note, tuple(header))
+    return table("What LeWM's three frames change", header, lines or [["none", *[NONE] * 4]], note, tuple(header))
 
 
 def from_one_frame(findings: Findings) -> Findings:

@@ -22,7 +22,7 @@ from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_tex
 from saltwm.report.figures import Drawing, Point, success_by_variant
 from saltwm.report.findings import Findings
 from saltwm.report.paper_figures import FOUR
-from saltwm.report.table import Entry, Table
+from saltwm.report.table import NONE, Entry, Table
 
 SEEDS = (0, 1, 2)
 HOW = (
@@ -472,7 +472,7 @@ def _line(evidence: Evidence, environment: str, horizon: int, arm: Arm, rate: Ra
         Entry(f"{rate.percent:.1f}", strong=True),
         tables.reached(rate),
         tables.interval(rate),
-        "-" if other is None else difference_text(other),
+        NONE if other is None else difference_text(other),
         *evidence.study.more_of(evidence, environment, arm),
     )
 

@@ -23,7 +23,6 @@ def template(name: str) -> Any:
         data_uri=_data_uri,
         svg_uri=_svg_uri,
         p_value=tables.p_value,
-        duration=tables.duration,
         prose=_prose,
         whole_words=_whole_words,
         unbroken=_unbroken,

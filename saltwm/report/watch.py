@@ -198,9 +198,11 @@ def save_picture(files: _RunFiles, path: Path) -> None:
         raise UsageError(f"{files.name}: nothing measured yet, so there is nothing to draw")
     from matplotlib.figure import Figure
 
+    from saltwm.report.figures import BLUE, ORANGE
+
     figure = Figure(figsize=(9.0, 4.2), dpi=70, layout="constrained")
     for axes, panel in zip(figure.subplots(2, 3).flat, PANELS, strict=True):
-        for colour, (key, name) in zip(("#e07b1a", "#2f6fb7"), panel.names.items(), strict=False):
+        for colour, (key, name) in zip((ORANGE, BLUE), panel.names.items(), strict=False):
             curve = _points(files.metrics, key, logarithmic=False)
             if curve:
                 axes.plot(*zip(*curve, strict=True), color=colour, label=name)
