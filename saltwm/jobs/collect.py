@@ -194,10 +194,10 @@ def _collect_missing(path: Path, recipe: "Recipe", workers: int, ray: str | None
 
 
 def _pool(path: Path, recipe: "Recipe", workers: int, ray: str | None) -> "Workers | RayWorkers":
-    from saltwm.processes.pool import Workers
+    from saltwm.processes.pool import Workers, same_arithmetic
 
     if ray is None:
-        return Workers(workers, _part_writer, path, recipe)
+        return Workers(workers, _part_writer, path, recipe, settings=same_arithmetic())
     from saltwm.interop.on_ray import RayWorkers
 
     return RayWorkers(ray, workers, Parts(path, recipe), item_seconds=PART_SECONDS)

@@ -7,6 +7,7 @@ message cannot hold up its parent.
 import contextlib
 import multiprocessing
 import os
+import platform
 import signal
 import threading
 import time
@@ -30,6 +31,15 @@ Work = Callable[[Any, Report], None]
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LP_NUM_THREADS"), "1")
 """Environment of a worker: one thread for arithmetic and software rendering, because there is a worker per core."""
+
+SAME_ARITHMETIC = {
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",  # by the names of numpy 2.4; others would be ignored
+    "OPENBLAS_CORETYPE": "Haswell",
+}
+"""Environment of a worker whose numbers enter a dataset's hash: numpy and OpenBLAS do without AVX-512.
+
+With it some functions are rounded differently in the last digit, and contacts make another episode of that.
+"""
 
 RETRIES = 2
 """How often an item is tried again after its worker was lost."""
@@ -126,14 +136,20 @@ class Workers:
     """Up to `count` processes, started when they are needed; each builds its work by `make(*arguments)` once.
 
     A worker that beats but finishes no part of its item for `part_seconds` is taken for hung; without them, it may
-    take its time. A SaltError in a worker is raised in the parent. None outlives the block, nor the parent, however
-    that ends.
+    take its time. `settings` are added to its environment. A SaltError in a worker is raised in the parent. None
+    outlives the block, nor the parent, however that ends.
     """
 
     def __init__(
-        self, count: int, make: Callable[..., Work], *arguments: Any, part_seconds: float | None = None
+        self,
+        count: int,
+        make: Callable[..., Work],
+        *arguments: Any,
+        part_seconds: float | None = None,
+        settings: dict[str, str] | None = None,
     ) -> None:
         at_least("workers", count)
+        self._environment = ONE_THREAD | (settings or {})
         self._count = count
         self._make = (make, arguments)
         self._part_seconds = part_seconds
@@ -186,7 +202,7 @@ class Workers:
         ours, theirs = context.Pipe()
         process = context.Process(target=_live, args=(theirs,), daemon=True)
         resource_tracker.ensure_running()  # else the first child starts it, and that lets interrupts through again
-        with environment(ONE_THREAD), signals_held(signal.SIGINT):
+        with environment(self._environment), signals_held(signal.SIGINT):
             process.start()
         theirs.close()
         worker = _Worker(process, ours, heard=time.monotonic())
@@ -332,6 +348,13 @@ def _handlers_replaced(
         return {}
     heard = [number for number in numbers if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     return {number: signal.signal(number, keep) for number in heard}
+
+
+def same_arithmetic() -> dict[str, str]:
+    """`SAME_ARITHMETIC` where the processor has what it falls back to, AVX2; nothing elsewhere."""
+    flags = Path("/proc/cpuinfo")
+    has_avx2 = platform.machine() == "x86_64" and flags.exists() and " avx2 " in flags.read_text()
+    return SAME_ARITHMETIC if has_avx2 else {}
 
 
 @contextlib.contextmanager
