@@ -121,7 +121,7 @@ def method_labels(cells: Iterable[Cell]) -> dict[str, str]:
     for more in (_run, _run_and_weights, lambda cell: cell.name):
         ambiguous = _ambiguous(cells, labels)
         for cell in cells:
-            if labels[cell.name] in ambiguous:
+            if (labels[cell.name], cell.evaluation.environment) in ambiguous:
                 labels[cell.name] = f"{label_of(cell.evaluation)} ({more(cell)})"
     return labels
 
@@ -155,8 +155,8 @@ def looks(every: int | None) -> str:
     return "blind" if every is None else "each block" if every == 1 else f"every {every} blocks"
 
 
-def _ambiguous(cells: Iterable[Cell], labels: Mapping[str, str]) -> set[str]:
-    """Labels that several methods have under one protocol and horizon, or several cells on the same tasks."""
+def _ambiguous(cells: Iterable[Cell], labels: Mapping[str, str]) -> set[tuple[str, str]]:
+    """Label and environment where several methods have it under one protocol, or several cells on the same tasks."""
     methods: dict[tuple[Any, ...], list[Cell]] = {}
     meetings: Counter[tuple[Any, ...]] = Counter()
     for cell in cells:
@@ -164,11 +164,11 @@ def _ambiguous(cells: Iterable[Cell], labels: Mapping[str, str]) -> set[str]:
         methods.setdefault((label, e.environment, e.protocol, e.horizon_blocks), []).append(cell)
         meetings[label, e.environment, e.tasks_sha256, e.horizon_blocks, e.seed, training_seed(e)] += 1
     several = {
-        contest[0]
+        contest[:2]
         for contest, some in methods.items()
         if len({method_key(cell.evaluation) for cell in some}) > 1 or have_several_priors(some)
     }
-    return several | {meeting[0] for meeting, count in meetings.items() if count > 1}
+    return several | {meeting[:2] for meeting, count in meetings.items() if count > 1}
 
 
 def _run(cell: Cell) -> str:

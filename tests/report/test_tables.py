@@ -1,6 +1,7 @@
 """The same success rows reach the terminal, --json and the page; no mean hides a hole."""
 
 import io
+import dataclasses
 import json
 import re
 import shutil
@@ -117,6 +118,19 @@ def test_two_runs_of_one_method_are_told_apart_by_their_runs(results, tmp_path):
     durable.write_json(other / "evaluation.json", evaluation | {"checkpoint": "runs/second"})
     labels = {row.label for row in success_rows(read_cells(copy)) if row.method == "salt"}
     assert labels == {"SALT (two-room-salt)", "SALT (second)"}
+
+
+def test_two_runs_in_one_environment_rename_nothing_in_another(tmp_path):
+    environments = ("two-room", "reacher")
+    results = make_results(
+        tmp_path / "r", environments=environments, protocols=(CLEAN_PROTOCOL,), methods=("salt",), n=4, pictures=0
+    )
+    cells = {cell.evaluation.environment: cell for cell in read_cells(results)}
+    second = dataclasses.replace(cells["two-room"].evaluation, checkpoint="runs/second")
+    again = dataclasses.replace(cells["two-room"], name="again", evaluation=second)
+    labels = {row.environment: row.label for row in success_rows([*cells.values(), again])}
+    assert labels["reacher"] == "SALT"
+    assert labels["two-room"] in {"SALT (two-room-salt)", "SALT (second)"}
 
 
 def test_two_sets_of_weights_of_one_checkpoint_are_never_pooled(results, tmp_path):
