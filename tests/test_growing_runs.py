@@ -19,7 +19,7 @@ from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.jobs.card import write_card
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.job import spell
-from saltwm.jobs.ship import ship
+from saltwm.jobs.shipment import ship
 from saltwm.jobs.train import Train
 from saltwm.jobs.variants import variant_of
 from saltwm.train import learning_rate, train

@@ -3,7 +3,7 @@
     RUN/run.json                       the RunConfig and what it was trained on
     RUN/checkpoints/step-000200/       checkpoint.json, weights.safetensors, optimizer.safetensors, manifest.json
     RUN/metrics.jsonl                  the training curves (no clock in them: repeating a run repeats these bytes)
-    checkpoints/ENV-MODEL/             a shipped checkpoint: the same without an optimiser, see jobs/ship.py
+    checkpoints/ENV-MODEL/             a shipped checkpoint: the same without an optimiser, see jobs/shipment.py
 
 Loading reads values into a structure that the code builds; no file can name code, and every file is hashed first.
 """

@@ -10,7 +10,7 @@ from saltwm.disk.records import Cell
 from saltwm.evaluation.contests import by_contest
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.ground.strict_json import to_plain
-from saltwm.jobs.ship import Shipment, read_shipment
+from saltwm.jobs.shipment import Shipment, read_shipment
 from saltwm.model.traits import traits_of
 from saltwm.report.findings import HOW_TO_COMPARE
 from saltwm.report.sections import over_evaluation_seeds, rate_columns

@@ -22,7 +22,7 @@ from saltwm.ground.errors import UsageError
 from saltwm.ground.progress import note, progress
 from saltwm.ground.rng import stream
 from saltwm.jobs.measures import Diagnose, warn_if_seen
-from saltwm.jobs.ship import SHIPMENT_FILE, read_shipment
+from saltwm.jobs.shipment import SHIPMENT_FILE, read_shipment
 from saltwm.jobs.variants import variant_of
 from saltwm.model.traits import model_key
 from saltwm.model.transition import Transition

@@ -12,7 +12,7 @@ from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.job import Job, spell
 from saltwm.jobs.recipes import recipe
-from saltwm.jobs.ship import SHIPMENT_FILE
+from saltwm.jobs.shipment import SHIPMENT_FILE
 from saltwm.model.traits import TRANSITIONS
 
 HERE = shelf_folder()

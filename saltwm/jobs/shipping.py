@@ -16,7 +16,7 @@ from saltwm.jobs.train import Train
 
 if TYPE_CHECKING:
     from saltwm.jobs.shelf import Item
-    from saltwm.jobs.ship import Shipment
+    from saltwm.jobs.shipment import Shipment
 
 SHIPPED = Path("checkpoints")
 """Where shipped models are by custom."""
@@ -52,7 +52,7 @@ class Ship(Job):
         """Ship, and write the card."""
         from saltwm.disk.checkpoint import read_info
         from saltwm.jobs.shelf import held_out_data
-        from saltwm.jobs.ship import ship
+        from saltwm.jobs.shipment import ship
 
         _require_evaluations(self.results)
         shipment = ship(self.run, self.out, self.precision, data=self.data, most_megabytes=self.max_megabytes)
@@ -156,7 +156,7 @@ def _require_evaluations(results: Path | None) -> None:
 def _write_card(checkpoint: Path, results: Path | None) -> Path:
     from saltwm.disk.records import read_cells
     from saltwm.jobs.card import measured, write_card
-    from saltwm.jobs.ship import read_shipment
+    from saltwm.jobs.shipment import read_shipment
     from saltwm.report.findings import can_be_repeated
 
     read_shipment(checkpoint)  # or the error that says what is shipped
@@ -171,7 +171,7 @@ def _making(checkpoint: Path) -> list[str]:
     """What makes a shipped checkpoint and the held-out data beside it again: collect, train, ship, collect."""
     from saltwm.disk.checkpoint import read_info
     from saltwm.disk.dataset import Dataset
-    from saltwm.jobs.ship import read_shipment
+    from saltwm.jobs.shipment import read_shipment
 
     info, shipment = read_info(checkpoint), read_shipment(checkpoint)
     environment = info.world.environment

@@ -23,7 +23,7 @@ from saltwm.ground.errors import DamagedError, DiskError, LockedError, MismatchE
 from saltwm.jobs.chunks import Chunks, _make_policy, prepare_sent, surroundings
 from saltwm.jobs.evaluate import Evaluate, settle
 from saltwm.jobs.prior_learner import learn_prior
-from saltwm.jobs.ship import ship
+from saltwm.jobs.shipment import ship
 from saltwm.planning import prior_files
 from saltwm.planning.prior_files import PriorInfo, load_prior
 from saltwm.planning.prior_learning import encode

@@ -22,7 +22,7 @@ from saltwm.interop.hdf5 import export_hdf5, import_hdf5
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.evaluate import Evaluate
 from saltwm.jobs.prior_learner import learn_prior
-from saltwm.jobs.ship import ship
+from saltwm.jobs.shipment import ship
 from saltwm.planning.prior_files import load_prior
 from saltwm.train import train
 

@@ -10,7 +10,7 @@ import pytest
 from saltwm.disk import durable
 from saltwm.disk.journal import Journal
 from saltwm.ground.errors import DamagedError, LockedError, SaltError
-from saltwm.jobs.ship import ship
+from saltwm.jobs.shipment import ship
 from saltwm.train import train
 
 VICTIM = "what must not change"

@@ -1,7 +1,7 @@
 """The same success rows reach the terminal, --json and the page; no mean hides a hole."""
 
-import io
 import dataclasses
+import io
 import json
 import re
 import shutil

@@ -20,7 +20,7 @@ from saltwm.interop.weights.public import export_weights
 from saltwm.jobs.card import card_text, measured, write_card
 from saltwm.jobs.job import spell
 from saltwm.jobs.presets import run_config
-from saltwm.jobs.ship import read_shipment, ship
+from saltwm.jobs.shipment import read_shipment, ship
 from saltwm.jobs.train import Train
 from saltwm.planning.policy import View
 from saltwm.train import train
