@@ -12,6 +12,7 @@ from saltwm.processes.pool import same_arithmetic
 pytestmark = pytest.mark.skipif(not same_arithmetic(), reason="the shipped data were made by a processor with AVX2")
 
 
+@pytest.mark.usefixtures("spawned_workers")  # numpy reads its settings when it is imported, and a fork has it
 @pytest.mark.parametrize("environment", ["two-room", "reacher", "push-t", "cube"])
 def test_the_first_shipped_episode_is_collected_again_byte_for_byte(environment: str, tmp_path: Path) -> None:
     shipped = saltwm.Dataset.open(f"{environment}-data")
