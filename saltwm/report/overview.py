@@ -119,7 +119,8 @@ def _best_in_words(rows: Sequence[PooledRow]) -> list[str]:
             best = max(methods, key=_share)
             there = [row for row in rows if tables.contest_order(row) == tables.contest_order(best)]
             chance = [row for row in there if row.method == "random"]
-            chosen = [f"It is the best of {len(methods)} methods here."] if len(methods) > 1 else []
+            met = len(there) - len(chance)
+            chosen = [f"It is the best of {met} methods here."] if met > 1 else []
             return [_how_well(best, chance), *chosen]
     return ["Only the random policy was evaluated here."] if rows else ["No evaluation here is finished."]
 
