@@ -20,7 +20,6 @@ Comparisons and anatomies are computed from these when they are read (evaluation
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,9 +32,6 @@ from saltwm.ground.errors import DamagedError
 from saltwm.ground.strict_json import IF_SET, LATER, from_plain, to_plain
 
 T = TypeVar("T")
-
-MISMATCH_RATIO = 5.0
-"""A failure with c / c_hat above this is a mismatch (Sec. 4.4)."""
 
 
 @dataclass(frozen=True)
@@ -411,115 +407,12 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class PairedDifference:
-    """a against b on the same tasks: the 2x2 counts, a - b in points, its interval, the exact test and what it says."""
-
-    both: int
-    only_a: int
-    only_b: int
-    neither: int
-    difference: float
-    """Success of a less success of b, in percentage points."""
-    low: float
-    """Lower end of its 95 % paired bootstrap interval over tasks, in points."""
-    high: float
-    p: float
-    """Exact two-sided McNemar test, in which the pairs of one task count as one."""
-    verdict: str
-    """better, worse (a against b) or no difference shown."""
-
-
-@dataclass(frozen=True)
-class Comparison(PairedDifference):
-    """Two methods on the same tasks: which, where, and the difference between them."""
-
-    environment: str
-    protocol: str
-    horizon_blocks: int
-    method_a: str
-    method_b: str
-    cells_a: tuple[str, ...]
-    """Names of the evaluations behind method_a; more than one where evaluation seeds are pooled."""
-    cells_b: tuple[str, ...]
-    """Those behind method_b, on the same task sets in the same order; one without training may meet several."""
-    by_training_seed: tuple[float, ...]
-    """Points that a is ahead with each training seed; one number where there is but one."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """One failed episode, read as the paper's failure anatomy does (Sec. 4.4, App. D)."""
-
-    task: int
-    kind: str
-    """mismatch (c > 5 c_hat), unflagged, or unclassified (no second plan, or a policy without costs)."""
-    predicted_cost: float | None
-    """c_hat, mean elite cost after the last iteration of the first plan."""
-    observed_cost: float | None
-    """c, mean elite cost after the first iteration of the second plan, from what was then seen."""
-    ratio: float | None
-    """r = c / c_hat; none where either is missing or c_hat is zero."""
-
-
-@dataclass(frozen=True)
-class KindOfTask:
-    """How often the tasks that ask for one kind of thing, such as lifting a cube, were reached."""
-
-    kind: str
-    reached: Rate
-
-
-@dataclass(frozen=True)
-class Anatomy:
-    """The failures of one evaluation by kind; rates are over all its episodes, not only the failed ones."""
-
-    mismatch: Rate
-    unflagged: Rate
-    unclassified: Rate
-    failures: tuple[Failure, ...]
-    tasks: tuple[KindOfTask, ...] = field(default=(), metadata=LATER)
-    """Successes by what the task asks for; empty where the environment tells no kinds apart."""
-
-
-@dataclass(frozen=True)
-class PairedAnatomy:
-    """The failures of two methods on the same tasks, and the 2x2 of their outcomes."""
-
-    a: Anatomy
-    b: Anatomy
-    outcomes: Comparison
-
-
-@dataclass(frozen=True)
 class Cell:
     """A finished evaluation with its episodes; `name` is its folder under results/evaluations."""
 
     name: str
     evaluation: Evaluation
     episodes: tuple[EpisodeRecord, ...]
-
-
-@dataclass(frozen=True)
-class FailedEpisode:
-    """An episode that one method failed, and what the other did with the same task."""
-
-    cell: Cell
-    other_cell: Cell
-    failure: Failure
-    episode: EpisodeRecord
-    other: EpisodeRecord
-
-
-def failed_episodes(pair: PairedAnatomy, cells: Mapping[str, Cell]) -> Iterator[FailedEpisode]:
-    """Every failure of the first method, then every failure of the second; `cells` are theirs by name."""
-    c = pair.outcomes
-    for anatomy, mine, others in ((pair.a, c.cells_a, c.cells_b), (pair.b, c.cells_b, c.cells_a)):
-        failures = iter(anatomy.failures)
-        for name, other_name in zip(mine, others, strict=True):
-            cell, other = cells[name], cells[other_name]
-            for episode, counterpart in zip(cell.episodes, other.episodes, strict=True):
-                if not episode.success:
-                    yield FailedEpisode(cell, other, next(failures), episode, counterpart)
 
 
 @dataclass(frozen=True)

@@ -7,25 +7,85 @@ executed; both are elite costs in the model's latent space, at different optimis
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from saltwm.disk.records import (
-    MISMATCH_RATIO,
-    Anatomy,
-    Cell,
-    EpisodeRecord,
-    FailedEpisode,
-    Failure,
-    KindOfTask,
-    PairedAnatomy,
-    Rate,
-    failed_episodes,
-)
-from saltwm.evaluation.contests import by_contest, compare, may_meet, on_shared_tasks
+from saltwm.disk.records import Cell, EpisodeRecord, Rate
+from saltwm.evaluation.contests import Comparison, by_contest, compare, may_meet, on_shared_tasks
 from saltwm.evaluation.statistics import wilson
 from saltwm.ground.checks import one_of
 from saltwm.ground.errors import MismatchError, NonFiniteError, UsageError
+
+MISMATCH_RATIO = 5.0
+"""A failure with c / c_hat above this is a mismatch (Sec. 4.4)."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One failed episode, read as the paper's failure anatomy does (Sec. 4.4, App. D)."""
+
+    task: int
+    kind: str
+    """mismatch (c > 5 c_hat), unflagged, or unclassified (no second plan, or a policy without costs)."""
+    predicted_cost: float | None
+    """c_hat, mean elite cost after the last iteration of the first plan."""
+    observed_cost: float | None
+    """c, mean elite cost after the first iteration of the second plan, from what was then seen."""
+    ratio: float | None
+    """r = c / c_hat; none where either is missing or c_hat is zero."""
+
+
+@dataclass(frozen=True)
+class KindOfTask:
+    """How often the tasks that ask for one kind of thing, such as lifting a cube, were reached."""
+
+    kind: str
+    reached: Rate
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """The failures of one evaluation by kind; rates are over all its episodes, not only the failed ones."""
+
+    mismatch: Rate
+    unflagged: Rate
+    unclassified: Rate
+    failures: tuple[Failure, ...]
+    tasks: tuple[KindOfTask, ...] = ()
+    """Successes by what the task asks for; empty where the environment tells no kinds apart."""
+
+
+@dataclass(frozen=True)
+class PairedAnatomy:
+    """The failures of two methods on the same tasks, and the 2x2 of their outcomes."""
+
+    a: Anatomy
+    b: Anatomy
+    outcomes: Comparison
+
+
+@dataclass(frozen=True)
+class FailedEpisode:
+    """An episode that one method failed, and what the other did with the same task."""
+
+    cell: Cell
+    other_cell: Cell
+    failure: Failure
+    episode: EpisodeRecord
+    other: EpisodeRecord
+
+
+def failed_episodes(pair: PairedAnatomy, cells: Mapping[str, Cell]) -> Iterator[FailedEpisode]:
+    """Every failure of the first method, then every failure of the second; `cells` are theirs by name."""
+    c = pair.outcomes
+    for anatomy, mine, others in ((pair.a, c.cells_a, c.cells_b), (pair.b, c.cells_b, c.cells_a)):
+        failures = iter(anatomy.failures)
+        for name, other_name in zip(mine, others, strict=True):
+            cell, other = cells[name], cells[other_name]
+            for episode, counterpart in zip(cell.episodes, other.episodes, strict=True):
+                if not episode.success:
+                    yield FailedEpisode(cell, other, next(failures), episode, counterpart)
 
 
 def anatomy(episodes: Sequence[EpisodeRecord], kinds: Sequence[str] = ()) -> Anatomy:

@@ -2,17 +2,61 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import get_args
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, get_args
 
 from saltwm.disk import durable
-from saltwm.disk.records import Cell, Comparison, Evaluation, method_words
-from saltwm.evaluation.paired import NOTHING_SHOWN, have_one_sign, paired_difference
+from saltwm.disk.records import Cell, Evaluation, method_words
+from saltwm.evaluation.paired import NOTHING_SHOWN, PairedDifference, have_one_sign, paired_difference
 from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import MismatchError
 from saltwm.ground.strict_json import to_plain
 
 # Methods later in the list are what earlier ones are measured against; a user's own method comes first.
 _YARDSTICKS = ("salt", "lewm", "random")
+
+
+class Contest(NamedTuple):
+    """What methods must share to be compared: an environment, a protocol and a planning horizon."""
+
+    environment: str
+    protocol: str
+    horizon_blocks: int
+
+
+class Contested(Protocol):
+    """Whatever belongs to a contest: an evaluation, a comparison, a row of a table."""
+
+    @property
+    def environment(self) -> str: ...  # noqa: D102
+
+    @property
+    def protocol(self) -> str: ...  # noqa: D102
+
+    @property
+    def horizon_blocks(self) -> int: ...  # noqa: D102
+
+
+def contest_of(one: Contested) -> Contest:
+    """The contest that it belongs to."""
+    return Contest(one.environment, one.protocol, one.horizon_blocks)
+
+
+@dataclass(frozen=True)
+class Comparison(PairedDifference):
+    """Two methods on the same tasks: which, where, and the difference between them."""
+
+    environment: str
+    protocol: str
+    horizon_blocks: int
+    method_a: str
+    method_b: str
+    cells_a: tuple[str, ...]
+    """Names of the evaluations behind method_a; more than one where evaluation seeds are pooled."""
+    cells_b: tuple[str, ...]
+    """Those behind method_b, on the same task sets in the same order; one without training may meet several."""
+    by_training_seed: tuple[float, ...]
+    """Points that a is ahead with each training seed; one number where there is but one."""
 
 
 def compare(a: Sequence[Cell], b: Sequence[Cell]) -> Comparison:
@@ -151,13 +195,12 @@ def compare_shared(a: Sequence[Cell], b: Sequence[Cell]) -> Comparison | None:
     return compare(in_a, in_b) if in_a else None
 
 
-def by_contest(cells: Iterable[Cell]) -> dict[tuple[str, str, int], list[list[Cell]]]:
-    """Who met whom: by environment, protocol and horizon, the cells of each method, its training seeds together."""
-    found: dict[tuple[str, str, int], dict[tuple[str, str, str], list[Cell]]] = {}
+def by_contest(cells: Iterable[Cell]) -> dict[Contest, list[list[Cell]]]:
+    """Who met whom: by contest, the cells of each method, its training seeds together."""
+    found: dict[Contest, dict[tuple[str, str, str], list[Cell]]] = {}
     for cell in cells:
-        e = cell.evaluation
-        methods = found.setdefault((e.environment, e.protocol, e.horizon_blocks), {})
-        methods.setdefault(method_key(e), []).append(cell)
+        methods = found.setdefault(contest_of(cell.evaluation), {})
+        methods.setdefault(method_key(cell.evaluation), []).append(cell)
     return {
         contest: [part for group in methods.values() for part in _apart_if_repeated(group)]
         for contest, methods in found.items()

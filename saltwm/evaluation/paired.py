@@ -9,16 +9,35 @@ A p-value is of one test; `holm` corrects those of several.
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from saltwm.disk.records import PairedDifference
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.rng import stream
 
 NOTHING_SHOWN = "no difference shown"
 _RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """a against b on the same tasks: the 2x2 counts, a - b in points, its interval, the exact test and what it says."""
+
+    both: int
+    only_a: int
+    only_b: int
+    neither: int
+    difference: float
+    """Success of a less success of b, in percentage points."""
+    low: float
+    """Lower end of its 95 % paired bootstrap interval over tasks, in points."""
+    high: float
+    p: float
+    """Exact two-sided McNemar test, in which the pairs of one task count as one."""
+    verdict: str
+    """better, worse (a against b) or no difference shown."""
 
 
 def flip_test(ahead: Iterable[int]) -> float:

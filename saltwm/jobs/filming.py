@@ -5,7 +5,8 @@ from functools import partial
 from pathlib import Path
 
 from saltwm.disk.durable import read_config
-from saltwm.disk.records import Evaluation, FailedEpisode, filmed, read_tasks
+from saltwm.disk.records import Evaluation, filmed, read_tasks
+from saltwm.evaluation.anatomy import FailedEpisode
 from saltwm.ground.errors import UsageError
 from saltwm.ground.progress import progress
 from saltwm.jobs.chunks import read_outcomes

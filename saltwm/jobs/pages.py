@@ -11,7 +11,7 @@ from saltwm.jobs.again import spell_again
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, MaybeSome, Positional, ResultsFolder, Some, spell
 
 if TYPE_CHECKING:
-    from saltwm.disk.records import PairedAnatomy
+    from saltwm.evaluation.anatomy import PairedAnatomy
 
 
 @dataclass(frozen=True)

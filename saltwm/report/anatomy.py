@@ -7,17 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saltwm.disk import durable
-from saltwm.disk.records import (
-    MISMATCH_RATIO,
-    Cell,
-    Comparison,
-    EpisodeRecord,
-    FailedEpisode,
-    PairedAnatomy,
-    PlanRecord,
-    Rate,
-    failed_episodes,
-)
+from saltwm.disk.records import Cell, EpisodeRecord, PlanRecord, Rate
+from saltwm.evaluation.anatomy import MISMATCH_RATIO, FailedEpisode, PairedAnatomy, failed_episodes
+from saltwm.evaluation.contests import Comparison
 from saltwm.report import figures, tables
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Picture, read_pictures

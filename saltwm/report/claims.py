@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from saltwm.disk.records import Cell, Comparison, Diagnosis
+from saltwm.disk.records import Cell, Diagnosis
 from saltwm.evaluation.anatomy import anatomy
+from saltwm.evaluation.contests import Comparison
 from saltwm.evaluation.paired import flip_test, holm
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import paper_figures, tables

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from saltwm.disk.records import Cell, Diagnosis, Evaluation, PairedDifference
+from saltwm.disk.records import Cell, Diagnosis, Evaluation
 from saltwm.evaluation.contests import is_blind_cem, outcomes
-from saltwm.evaluation.paired import holm, paired_difference
+from saltwm.evaluation.paired import PairedDifference, holm, paired_difference
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import tables
 from saltwm.report.claims import Finding, Verdict

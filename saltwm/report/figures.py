@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from saltwm.disk.records import Anatomy, Diagnosis, PlanRecord
+from saltwm.disk.records import Diagnosis, PlanRecord
+from saltwm.evaluation.anatomy import Anatomy
 from saltwm.report.tables import METHOD_NAMES
 
 INK, MUTED, GRID = "#1d2127", "#5c6670", "#dfe3e8"

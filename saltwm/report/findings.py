@@ -11,9 +11,7 @@ from typing import Any, TypeVar
 from saltwm.disk import durable, journal
 from saltwm.disk.durable import read_config
 from saltwm.disk.records import (
-    Anatomy,
     Cell,
-    Comparison,
     Decoding,
     Diagnosis,
     Efficiency,
@@ -30,8 +28,8 @@ from saltwm.disk.records import (
     read_task_sets,
 )
 from saltwm.evaluation import sweep
-from saltwm.evaluation.anatomy import anatomy
-from saltwm.evaluation.contests import comparisons, method_of
+from saltwm.evaluation.anatomy import Anatomy, anatomy
+from saltwm.evaluation.contests import Comparison, comparisons, contest_of, method_of
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.report.tables import PooledRow, pooled_rows, run_name
 
@@ -301,10 +299,8 @@ def _undrawn(results: Path, runs: tuple[Run, ...]) -> tuple[str, ...]:
 
 def _not_begun(results: Path, cells: tuple[Cell, ...], planned: tuple[PlannedCell, ...]) -> tuple[str, ...]:
     """One sentence on the cells of suites that are not there."""
-    there = {
-        (e.environment, e.protocol, e.horizon_blocks, e.method, e.seed) for e in (cell.evaluation for cell in cells)
-    }
-    absent = [p for p in planned if (p.environment, p.protocol, p.horizon_blocks, p.method, p.seed) not in there]
+    there = {(contest_of(e), e.method, e.seed) for e in (cell.evaluation for cell in cells)}
+    absent = [p for p in planned if (contest_of(p), p.method, p.seed) not in there]
     if not absent:
         return ()
     first = absent[0]

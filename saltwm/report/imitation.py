@@ -5,8 +5,8 @@ Blind and closed loops never meet in one row or one test, nor do two sets of wei
 
 from collections.abc import Sequence
 
-from saltwm.disk.records import Cell, Comparison, Evaluation
-from saltwm.evaluation.contests import compare_shared, family, outcomes
+from saltwm.disk.records import Cell, Evaluation
+from saltwm.evaluation.contests import Comparison, compare_shared, contest_of, family, outcomes
 from saltwm.evaluation.paired import holm
 from saltwm.evaluation.statistics import wilson
 from saltwm.report import tables
@@ -76,7 +76,7 @@ def _by_model(cells: Sequence[Cell]) -> dict[tuple[object, ...], dict[str, list[
         e = cell.evaluation
         prior = priors.setdefault(e.checkpoint_sha256, e.prior_sha256) if e.prior_sha256 else None
         if e.checkpoint_sha256 is not None and prior == e.prior_sha256:
-            key = (e.environment, e.protocol, e.horizon_blocks, e.checkpoint_sha256, e.history_frames, e.look_every)
+            key = (contest_of(e), e.checkpoint_sha256, e.history_frames, e.look_every)
             same = found.setdefault(key, {}).setdefault(str(e.planner.get("kind", "cem")), [])
             if not same or same[0].evaluation.planner == e.planner:
                 same.append(cell)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saltwm.disk import durable
-from saltwm.evaluation.contests import method_of
+from saltwm.evaluation.contests import contest_of, method_of
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report import paper_figures, sections, studies, tables
@@ -195,15 +195,15 @@ def readme_table(findings: Findings) -> str:
     methods = ("salt", "lewm", "random")
     names = [tables.METHOD_NAMES[method] for method in methods]
     lines = []
-    for contest in dict.fromkeys((row.environment, row.protocol, row.horizon_blocks) for row in rows):
-        here = [row for row in rows if (row.environment, row.protocol, row.horizon_blocks) == contest]
+    for contest in dict.fromkeys(contest_of(row) for row in rows):
+        here = [row for row in rows if contest_of(row) == contest]
         by_method = {name: [row for row in here if row.method == name] for name in (*methods, *PAPERS_LEWM)}
         by_method["lewm"] = by_method[PAPERS_LEWM[0]] or by_method["lewm"]
-        published = [paper_figures.success(*contest, method) for method in methods]
+        published = [paper_figures.success(contest, method) for method in methods]
         lines.append(
             [
-                tables.environment_name(contest[0]),
-                contest[1],
+                tables.environment_name(contest.environment),
+                contest.protocol,
                 *(_rates_with_intervals(by_method[method]) for method in methods),
                 " / ".join(f"{rate.mean:.1f}" for rate in published if rate) or NONE,
             ]

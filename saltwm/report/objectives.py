@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from saltwm.disk.journal import COLLAPSE_RANK, COLLAPSE_STD, sickness
-from saltwm.disk.records import Cell, ModelVariant, PairedDifference
+from saltwm.disk.records import Cell, ModelVariant
 from saltwm.evaluation import lineup, sweep
+from saltwm.evaluation.paired import PairedDifference
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import Finding

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from saltwm.disk.records import Anatomy, Comparison, Diagnosis
+from saltwm.disk.records import Diagnosis
+from saltwm.evaluation.anatomy import Anatomy
+from saltwm.evaluation.contests import Comparison
 from saltwm.report import figures, tables
 from saltwm.report.claims import frames_of, salt_against_lewm
 from saltwm.report.figures import Drawing, Series

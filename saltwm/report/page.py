@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from saltwm.disk import durable
-from saltwm.disk.records import MISMATCH_RATIO, Cell, Decoding, Diagnosis, PairedAnatomy
-from saltwm.evaluation.anatomy import examples, pair_up
+from saltwm.disk.records import Cell, Decoding, Diagnosis
+from saltwm.evaluation.anatomy import MISMATCH_RATIO, PairedAnatomy, examples, pair_up
 from saltwm.report import figures, sections, tables
 from saltwm.report.anatomy import write_anatomy
 from saltwm.report.claims import claims

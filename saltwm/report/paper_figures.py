@@ -6,6 +6,8 @@ Another data set, another size (ViT-Tiny at 224 px), another machine (one H100):
 import math
 from dataclasses import dataclass
 
+from saltwm.evaluation.contests import Contest
+
 WHAT_IT_IS = "the paper's own: another data set, another size, another machine"
 
 
@@ -110,8 +112,9 @@ def transition_parameters() -> int:
     return sum(math.prod(shape) for _, shape, _ in TRANSITION.values())
 
 
-def success(environment: str, protocol: str, horizon_blocks: int, method: str) -> _PaperRate | None:
+def success(contest: Contest, method: str) -> _PaperRate | None:
     """The paper's rate for a cell, if it has one; `clean` is ours alone."""
+    environment, protocol, horizon_blocks = contest
     if protocol == "paper" and horizon_blocks == 5:
         return SUCCESS.get((environment, method))
     pair = LONG_HORIZON.get((environment, horizon_blocks)) if protocol == "long" else None

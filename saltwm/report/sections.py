@@ -7,8 +7,17 @@ in a table of their own ("search"), and models that depart from their recipe in 
 import math
 from collections.abc import Iterable, Sequence
 
-from saltwm.disk.records import Cell, Comparison, Diagnosis, Evaluation, Failure, OfRun
-from saltwm.evaluation.contests import compare_shared, family, is_blind_cem, learnt_by, training_seed
+from saltwm.disk.records import Cell, Diagnosis, Evaluation, OfRun
+from saltwm.evaluation.anatomy import Failure
+from saltwm.evaluation.contests import (
+    Comparison,
+    compare_shared,
+    contest_of,
+    family,
+    is_blind_cem,
+    learnt_by,
+    training_seed,
+)
 from saltwm.evaluation.paired import holm
 from saltwm.report import paper_figures, tables
 from saltwm.report.claims import BY_TASK, Claim
@@ -101,7 +110,7 @@ def _success_row(row: PooledRow) -> list[Entry | str]:
         over_evaluation_seeds(row),
         _training_spread(row),
         NONE if row.median_steps_to_success is None else f"{row.median_steps_to_success:g}",
-        str(paper_figures.success(row.environment, row.protocol, row.horizon_blocks, row.method) or NONE),
+        str(paper_figures.success(contest_of(row), row.method) or NONE),
     ]
 
 

@@ -11,9 +11,9 @@ from functools import partial
 
 import numpy as np
 
-from saltwm.disk.records import Efficiency, PairedDifference, Rate
+from saltwm.disk.records import Efficiency, Rate
 from saltwm.evaluation.contests import outcomes
-from saltwm.evaluation.paired import have_one_sign, holm, paired_difference
+from saltwm.evaluation.paired import PairedDifference, have_one_sign, holm, paired_difference
 from saltwm.evaluation.statistics import ALPHA, over_seeds, wilson
 from saltwm.ground.rng import stream
 from saltwm.report import objectives, paper_figures, tables

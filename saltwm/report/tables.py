@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saltwm.disk.records import Cell, Comparison, Evaluation, ModelVariant, PlannedCell, Probe, Rate
-from saltwm.evaluation.contests import has_usual_planner, have_several_priors, method_key, method_of, training_seed
+from saltwm.disk.records import Cell, Evaluation, ModelVariant, PlannedCell, Probe, Rate
+from saltwm.evaluation.contests import (
+    Comparison,
+    Contested,
+    contest_of,
+    has_usual_planner,
+    have_several_priors,
+    method_key,
+    method_of,
+    training_seed,
+)
 from saltwm.evaluation.statistics import OverSeeds, over_seeds, over_tasks
 from saltwm.ground.strict_json import to_plain
 from saltwm.report.table import NONE, Entry, Table, plain_text, terminal
@@ -161,7 +170,7 @@ def _ambiguous(cells: Iterable[Cell], labels: Mapping[str, str]) -> set[tuple[st
     meetings: Counter[tuple[Any, ...]] = Counter()
     for cell in cells:
         e, label = cell.evaluation, labels[cell.name]
-        methods.setdefault((label, e.environment, e.protocol, e.horizon_blocks), []).append(cell)
+        methods.setdefault((label, *contest_of(e)), []).append(cell)
         meetings[label, e.environment, e.tasks_sha256, e.horizon_blocks, e.seed, training_seed(e)] += 1
     several = {
         contest[:2]
@@ -182,8 +191,8 @@ def _run_and_weights(cell: Cell) -> str:
 
 
 def _due_seeds(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell]) -> list[int]:
-    contest = {(row.environment, row.protocol, row.horizon_blocks) for row in rows}
-    due = {cell.seed for cell in planned if (cell.environment, cell.protocol, cell.horizon_blocks) in contest}
+    here = {contest_of(row) for row in rows}
+    due = {cell.seed for cell in planned if contest_of(cell) in here}
     return sorted(due | {row.seed for row in rows})
 
 
@@ -360,10 +369,6 @@ def protocol_order(protocol: str) -> tuple[int, str]:
     """The paper's, ours, long horizons, then others by name."""
     known = ["paper", "clean", "long"]
     return known.index(protocol) if protocol in known else len(known), protocol
-
-
-Contested = SuccessRow | PooledRow | Comparison | Evaluation
-"""What has an environment, a protocol and a horizon."""
 
 
 def contest_order(row: Contested) -> tuple[Any, ...]:

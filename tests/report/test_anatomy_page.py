@@ -8,8 +8,9 @@ from fake_results import make_results
 from rich.console import Console
 
 from saltwm.disk.durable import write_config
-from saltwm.disk.records import failed_episodes, read_cells
+from saltwm.disk.records import read_cells
 from saltwm.evaluation import anatomy
+from saltwm.evaluation.anatomy import failed_episodes
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report.anatomy import anatomy_table, write_anatomy

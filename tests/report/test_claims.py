@@ -8,7 +8,7 @@ from fake_results import make_results
 
 from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.records import Diagnosis, ModelVariant, Probes
-from saltwm.evaluation.contests import comparisons
+from saltwm.evaluation.contests import Contest, comparisons
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.report import paper_figures
 from saltwm.report.claims import below, claims, exact_for_salt_only, smaller
@@ -155,6 +155,6 @@ def test_the_paper_s_figures_agree_with_one_another():
     assert len(paper_figures.LONG_HORIZON) == 12
     mismatch, _, n = paper_figures.ANATOMY["cube", "lewm"]
     assert 100 * mismatch / n == pytest.approx(23.3, abs=0.05)  # the abstract
-    assert str(paper_figures.success("cube", "paper", 5, "salt")) == "94.0 ± 2.0"
-    assert str(paper_figures.success("cube", "long", 20, "lewm")) == "48.0"
-    assert paper_figures.success("cube", "clean", 5, "salt") is None
+    assert str(paper_figures.success(Contest("cube", "paper", 5), "salt")) == "94.0 ± 2.0"
+    assert str(paper_figures.success(Contest("cube", "long", 20), "lewm")) == "48.0"
+    assert paper_figures.success(Contest("cube", "clean", 5), "salt") is None
