@@ -2,8 +2,10 @@
 
 import dataclasses
 
+from saltwm.disk import durable
 from saltwm.disk.records import Cell, EpisodeRecord, Evaluation
 from saltwm.evaluation.statistics import wilson
+from saltwm.ground.strict_json import to_plain
 
 
 def small_episode(task, reached, plans=()):
@@ -41,3 +43,12 @@ def small_cell(name, method, episodes, **changes):
         seconds=1.0,
     )
     return Cell(name, dataclasses.replace(evaluation, **changes), tuple(episodes))
+
+
+def write_cell(results, cell: Cell) -> None:
+    """As an evaluation leaves it in a results folder."""
+    folder = results / "evaluations" / cell.name
+    folder.mkdir(parents=True)
+    durable.write_json(folder / "evaluation.json", to_plain(cell.evaluation))
+    for episode in cell.episodes:
+        durable.append_json_line(folder / "episodes.jsonl", to_plain(episode))

@@ -198,7 +198,8 @@ def test_the_lineage_is_in_run_checkpoint_and_card_and_is_handed_on(run, tiny, d
     assert [origin.encoder_frozen for origin in info.lineage] == [False, True]
     assert checkpoint.read_run(tmp_path / "grandchild").lineage == info.lineage
     ship(tmp_path / "grandchild", tmp_path / "shipped", data=dataset.path)
-    text = write_card(tmp_path / "shipped", []).read_text()
+    write_card(tmp_path / "shipped", tmp_path / "card.md", [])
+    text = (tmp_path / "card.md").read_text()
     assert f"its encoder stayed as it was; its lineage, oldest first: `{hashes[0]}`, `{hashes[1]}`" in text
     shown = checkpoint.card(tmp_path / "grandchild")["lineage"]
     assert [origin["checkpoint_sha256"] for origin in shown] == hashes

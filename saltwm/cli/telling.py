@@ -499,7 +499,7 @@ def _shipped(job: Ship, made: Shipped) -> Told:
 
 @tell.register(Card)
 def _written(job: Card, card: Path) -> Told:
-    return Told({"card": str(card)}, spell(Info(job.checkpoint)))
+    return Told({"card": str(card)}, spell(Info(job.run)))
 
 
 @tell.register(ImportWeights)

@@ -1,4 +1,4 @@
-"""The model card of a shipped checkpoint: one screen of Markdown, written from the checkpoint and from records."""
+"""The model card of a shipped checkpoint or of a run: one screen of Markdown, from the checkpoint and from records."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,14 +10,15 @@ from saltwm.disk.records import Cell
 from saltwm.evaluation.contests import by_contest
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.ground.strict_json import to_plain
-from saltwm.jobs.shipment import Shipment, read_shipment
+from saltwm.jobs.presets import PRESETS
+from saltwm.jobs.shipment import Learnt, Shipment, how_learnt
+from saltwm.jobs.variants import departures_in_words
 from saltwm.model.traits import traits_of
 from saltwm.report.findings import HOW_TO_COMPARE
 from saltwm.report.sections import over_evaluation_seeds, rate_columns
 from saltwm.report.table import NONE, code, markdown, one_per_line, table
 from saltwm.report.tables import PooledRow, contest_order, environment_name, pooled_rows, protocol_name, reached
 
-CARD_FILE = "README.md"
 TRAINED = {"rollout": "trained by recursive rollout", "one-step": "trained by one-step prediction"}
 
 
@@ -36,20 +37,20 @@ class Measured(NamedTuple):
         return (*self.row.cells, *(self.random.cells if self.random else ()))
 
 
-def write_card(path: Path, commands: Sequence[str], rates: Sequence[Measured] = ()) -> Path:
-    """Write the card of the shipped checkpoint at `path`, with the rates that its evaluations measured."""
-    checkpoint.verify(path)
-    text = card_text(checkpoint.card(path), checkpoint.read_info(path), read_shipment(path), rates, commands)
-    durable.write_text(path / CARD_FILE, text)
-    return path / CARD_FILE
+def write_card(path: Path, out: Path, commands: Sequence[str], rates: Sequence[Measured] = ()) -> None:
+    """Write the card of what is at `path` into `out`, with the rates that its evaluations measured."""
+    found = checkpoint.find_checkpoint(path)
+    checkpoint.verify(found)
+    text = card_text(checkpoint.card(found), checkpoint.read_info(found), how_learnt(path), rates, commands)
+    durable.write_text(out, text)
 
 
 def measured(path: Path, cells: Iterable[Cell]) -> list[Measured]:
     """What the evaluations of this checkpoint say; those of its source, where it has none of its own."""
     cells = list(cells)
-    mine = checkpoint.identity(path)
+    mine = checkpoint.identity(checkpoint.find_checkpoint(path))
     own = [cell for cell in cells if cell.evaluation.checkpoint_sha256 == mine]
-    source = read_shipment(path).source_sha256
+    source = how_learnt(path).source_sha256
     chosen = own or [cell for cell in cells if cell.evaluation.checkpoint_sha256 == source]
     usual = [cell for cell in chosen if cell.evaluation.protocol in PROTOCOLS]  # no variation, as clean-hold3
     # Each method by itself: one that was evaluated with fewer seeds than another has nothing missing here.
@@ -70,26 +71,26 @@ def _random(row: PooledRow, cells: list[Cell]) -> PooledRow | None:
 
 
 def card_text(
-    facts: dict[str, Any], info: CheckpointInfo, shipment: Shipment, rates: Sequence[Measured], commands: Sequence[str]
+    facts: dict[str, Any], info: CheckpointInfo, learnt: Learnt, rates: Sequence[Measured], commands: Sequence[str]
 ) -> str:
     """The card as Markdown."""
     model, environment = facts["model"], environment_name(facts["environment"])
-    stored = "matrices in float16" if shipment.precision == "half" else "float32"
     how = TRAINED.get(facts["objective"], f"trained with the objective `{facts['objective']}`")
     memory = " with memory" if info.run.model.affine.memory else ""
     paragraphs = [
-        f"# {traits_of(model).title}{memory} on {environment}",
+        f"# {', '.join([f'{traits_of(model).title}{memory} on {environment}', *_otherwise(info)])}",
         f"{traits_of(model).what}, {how}: {facts['parameters'] / 1e6:.2f} M parameters (preset "
         f"`{facts['preset']}`), pictures of {facts['image_size']} px, latents of {info.run.model.latent_dim} numbers"
         f"{', a state of two latents and the action between them' if memory else ''}. "
-        f"Weights alone, {stored}, {facts['bytes'] / 1e6:.1f} MB.",
+        f"{_weights(learnt, facts['bytes'])}",
         "## Measured",
         *_rates(rates),
         "## Data and training",
-        _data(info, shipment),
+        _data(info, learnt),
         *_history(info),
         f"{info.step} steps of {info.run.train.batch_size} windows, objective `{info.run.objective.word}`, "
-        f"{_time(shipment.training_seconds)} on a machine of {shipment.machine}; torch {info.versions['torch']}.",
+        f"seed {info.run.train.seed}, {_time(learnt.training_seconds)} on a machine of {learnt.machine}; torch "
+        f"{info.versions['torch']}.",
         code(commands),
         *([HOW_TO_COMPARE] if rates else []),
         "## Use and limits",
@@ -119,9 +120,25 @@ def _rates(rates: Sequence[Measured]) -> list[str]:
     return markdown(table("", header, lines, note))
 
 
-def _data(info: CheckpointInfo, shipment: Shipment) -> str:
+def _otherwise(info: CheckpointInfo) -> list[str]:
+    """What a study changed in a preset, for the title, which says already whether it has a memory."""
+    changed = departures_in_words(info.run, info.world.environment) if info.run.preset in PRESETS else []
+    return [
+        *(words for words in changed if words != "memory yes"),
+        *([f"seed {info.run.train.seed}"] if info.run.train.seed else []),
+    ]
+
+
+def _weights(learnt: Learnt, size: int) -> str:
+    if not isinstance(learnt, Shipment):
+        return "Its weights are not shipped; the commands below make them again."
+    stored = "matrices in float16" if learnt.precision == "half" else "float32"
+    return f"Weights alone, {stored}, {size / 1e6:.1f} MB."
+
+
+def _data(info: CheckpointInfo, learnt: Learnt) -> str:
     named = f"SHA-256 `{info.dataset_sha256}`"
-    recipe = shipment.data
+    recipe = learnt.data
     if recipe is None:
         return f"A dataset of {environment_name(info.world.environment)}, {named}."
     how = ", ".join(f"{key} {value}" for key, value in to_plain(recipe.source).items() if key != "kind")

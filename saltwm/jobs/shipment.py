@@ -37,11 +37,9 @@ Precision = Literal["half", "full"]
 
 
 @dataclass(frozen=True)
-class Shipment:
-    """What a shipped checkpoint says of itself besides its CheckpointInfo."""
+class Learnt:
+    """How weights were learnt, besides what their CheckpointInfo says."""
 
-    format: int
-    precision: Precision
     run: str
     """Name of the run's folder; only a memory aid."""
     source_sha256: str
@@ -50,9 +48,17 @@ class Shipment:
     training_seconds: float | None
     """Wall time of all sessions; none where the run does not say."""
     machine: str
-    """Where it was shipped, which is where it was trained unless somebody moved the run."""
+    """Where this was written down, which is where it was trained unless somebody moved the run."""
     data: Recipe | None
     """How the training data were made; none where they were not at hand."""
+
+
+@dataclass(frozen=True)
+class Shipment(Learnt):
+    """What a shipped checkpoint says of itself besides its CheckpointInfo."""
+
+    format: int
+    precision: Precision
 
 
 @dataclass(frozen=True)
@@ -82,16 +88,7 @@ def ship(
     sick = [name for name, tensor in weights.items() if not tensor.isfinite().all()]
     if sick:
         raise NonFiniteError(f"{source.checkpoint}: {sick[0]} is not finite; ship an earlier checkpoint of the run")
-    shipment = Shipment(
-        format=FORMAT,
-        precision=precision,
-        run=source.run.name,
-        source_sha256=checkpoint.identity(source.checkpoint),
-        total_steps=source.info.total_steps,
-        training_seconds=journal.total_seconds(source.run),
-        machine=_machine(),
-        data=_training_data(source.info, data),
-    )
+    shipment = Shipment(**vars(_learnt(source, data)), format=FORMAT, precision=precision)
     files = {name: durable.read_bytes(source.run / name) for name in journal.FILES if (source.run / name).exists()}
     files[SHIPMENT_FILE] = durable.json_bytes(to_plain(shipment))
     files[checkpoint.WEIGHTS_FILE] = checkpoint.to_bytes(checkpoint.halved(weights) if precision == "half" else weights)
@@ -103,6 +100,22 @@ def ship(
         if prior is not None:
             _publish_prior(prior, out)
     return shipment
+
+
+def how_learnt(path: Path) -> Learnt:
+    """How the weights of a shipped checkpoint, of a finished run or of one of its checkpoints came about."""
+    return read_shipment(path) if (path / SHIPMENT_FILE).exists() else _learnt(_find_source(path))
+
+
+def _learnt(source: _Source, data: Path | None = None) -> Learnt:
+    return Learnt(
+        run=source.run.name,
+        source_sha256=checkpoint.identity(source.checkpoint),
+        total_steps=source.info.total_steps,
+        training_seconds=journal.total_seconds(source.run),
+        machine=_machine(),
+        data=_training_data(source.info, data),
+    )
 
 
 def _read_prior(source: Path) -> tuple[PriorInfo, bytes] | None:
@@ -152,7 +165,7 @@ def _find_source(path: Path) -> _Source:
     if path == run and step < info.total_steps:
         raise UsageError(
             f"{path}: at step {step} of {info.total_steps}; finish it with the same `saltwm train` command, "
-            f"or ship {found} as it is"
+            f"or name {found} as it is"
         )
     return _Source(run, found, info)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from saltwm.disk import durable
 from saltwm.disk.shipped import named
 from saltwm.ground.checks import at_least
 from saltwm.ground.errors import UsageError
@@ -16,8 +17,9 @@ from saltwm.jobs.train import Train
 
 if TYPE_CHECKING:
     from saltwm.jobs.shelf import Item
-    from saltwm.jobs.shipment import Shipment
+    from saltwm.jobs.shipment import Learnt, Shipment
 
+CARD_FILE = "README.md"
 SHIPPED = Path("checkpoints")
 """Where shipped models are by custom."""
 
@@ -56,7 +58,7 @@ class Ship(Job):
 
         _require_evaluations(self.results)
         shipment = ship(self.run, self.out, self.precision, data=self.data, most_megabytes=self.max_megabytes)
-        card = _write_card(self.out, self.results)
+        card = _write_card(self.out, self.results, self.out / CARD_FILE)
         world = read_info(self.out).world
         held_out = self.out.parent / f"{world.environment}-data"
         there = held_out.is_dir() or world.renderer == "imported"  # a benchmark's file cannot be collected
@@ -66,17 +68,28 @@ class Ship(Job):
 
 @dataclass(frozen=True)
 class Card(Job):
-    """Write a shipped checkpoint's README.md again, with the rates that its evaluations measured."""
+    """Write the card of a shipped checkpoint, or of a run that stays here, with the rates that evaluations measured."""
 
-    checkpoint: Positional[Path]
-    """Shipped checkpoint."""
+    run: Positional[RunFolder]
     results: ResultsFolder = Path("results")
+    out: Maybe[Path] = None
+    """Where it goes; README.md in a shipped checkpoint and RESULTS/cards/RUN.md of a run by default."""
     json: AsJson = False
 
     def do(self) -> Path:
         """Write it."""
         _require_evaluations(self.results)
-        return _write_card(named(self.checkpoint), self.results)
+        run = named(self.run)
+        return _write_card(run, self.results, self.out or self._usual_place(run))
+
+    def _usual_place(self, run: Path) -> Path:
+        from saltwm.jobs.shipment import SHIPMENT_FILE, how_learnt
+
+        if (run / SHIPMENT_FILE).exists():
+            return run / CARD_FILE
+        cards = self.results / "cards"
+        durable.make_folder(cards)
+        return cards / f"{how_learnt(run).run}.md"
 
 
 class Shelf(NamedTuple):
@@ -153,37 +166,50 @@ def _require_evaluations(results: Path | None) -> None:
         raise UsageError(f"{results}: no evaluations; make some with: saltwm evaluate RUN --data DATA --out {results}")
 
 
-def _write_card(checkpoint: Path, results: Path | None) -> Path:
+def _write_card(run: Path, results: Path | None, out: Path) -> Path:
     from saltwm.disk.records import read_cells
     from saltwm.jobs.card import measured, write_card
-    from saltwm.jobs.shipment import read_shipment
+    from saltwm.jobs.shipment import Shipment, how_learnt
     from saltwm.report.findings import can_be_repeated
 
-    read_shipment(checkpoint)  # or the error that says what is shipped
+    learnt = how_learnt(run)
     cells = () if results is None else read_cells(results)
-    rates = measured(checkpoint, cells)
+    rates = measured(run, cells)
     repeatable = dict.fromkeys(cell.name for rate in rates for cell in rate.cells if can_be_repeated(cell))
     folders = [results / "evaluations" / name for name in repeatable] if results else []
-    return write_card(checkpoint, [*_making(checkpoint), *([spell_again(folders)] if folders else [])], rates)
+    making = _shipping(run, learnt) if isinstance(learnt, Shipment) else _training(run, learnt, run, _data_of(run))
+    write_card(run, out, [*making, *([spell_again(folders)] if folders else [])], rates)
+    return out
 
 
-def _making(checkpoint: Path) -> list[str]:
-    """What makes a shipped checkpoint and the held-out data beside it again: collect, train, ship, collect."""
-    from saltwm.disk.checkpoint import read_info
-    from saltwm.disk.dataset import Dataset
-    from saltwm.jobs.shipment import read_shipment
+def _data_of(run: Path) -> Path:
+    """The dataset of a run, as it was given."""
+    from saltwm.disk.checkpoint import find_checkpoint, read_run
 
-    info, shipment = read_info(checkpoint), read_shipment(checkpoint)
-    environment = info.world.environment
-    data, run = Path("data") / environment, Path("runs") / checkpoint.name
-    held_out = checkpoint.parent / f"{environment}-data"
-    learnt = Train.of(info.run, data, run) if info.lineage is None else None
+    return Path(read_run(find_checkpoint(run).parent.parent).dataset)
+
+
+def _training(checkpoint: Path, learnt: "Learnt", run: Path, data: Path) -> list[str]:
+    """What learns the same again into the folder `run`: collect, train."""
+    from saltwm.disk.checkpoint import find_checkpoint, read_info
+
+    info = read_info(find_checkpoint(checkpoint))
+    job = Train.of(info.run, data, run) if info.lineage is None else None
     unspoken = "# trained with values that no option of saltwm train has; see checkpoint.json"
     if info.lineage:
         unspoken = f"# trained --from checkpoint {info.lineage[-1].checkpoint_sha256[:12]}; see checkpoint.json"
+    return [*([spell(made(learnt.data, data))] if learnt.data else []), spell(job) if job else unspoken]
+
+
+def _shipping(checkpoint: Path, shipment: "Shipment") -> list[str]:
+    """What makes a shipped checkpoint and the held-out data beside it again: collect, train, ship, collect."""
+    from saltwm.disk.checkpoint import read_info
+    from saltwm.disk.dataset import Dataset
+
+    environment = read_info(checkpoint).world.environment
+    run, held_out = Path("runs") / checkpoint.name, checkpoint.parent / f"{environment}-data"
     return [
-        *([spell(made(shipment.data, data))] if shipment.data else []),
-        spell(learnt) if learnt else unspoken,
+        *_training(checkpoint, shipment, run, Path("data") / environment),
         naming_models(spell(Ship(run, SHIPPED / checkpoint.name, shipment.precision))),
         *(
             [spell(made(Dataset.open(held_out, verify="sizes").recipe, SHIPPED / held_out.name))]

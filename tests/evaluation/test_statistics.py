@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from small_records import small_cell
+from small_records import small_cell, write_cell
 
-from saltwm.disk import durable
 from saltwm.disk.records import Cell, read_cell, read_cells
 from saltwm.evaluation.contests import compare, comparisons, method_key
 from saltwm.evaluation.paired import flip_test, have_one_sign, paired_difference
 from saltwm.evaluation.statistics import over_seeds, wilson
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
-from saltwm.ground.strict_json import to_plain
 
 SIMULATIONS = 10_000
 
@@ -274,14 +272,6 @@ def test_weights_are_one_method_wherever_they_lie_and_other_weights_are_another(
     assert moved.cells_a == ("salt-a", "salt-b")
     renewed = comparisons([salt("a", "checkpoints/x", "aa"), salt("b", "checkpoints/x", "bb"), *randoms])
     assert [c.cells_a for c in renewed] == [("salt-a",), ("salt-b",)]
-
-
-def write_cell(results, cell: Cell) -> None:
-    folder = results / "evaluations" / cell.name
-    folder.mkdir(parents=True)
-    durable.write_json(folder / "evaluation.json", to_plain(cell.evaluation))
-    for episode in cell.episodes:
-        durable.append_json_line(folder / "episodes.jsonl", to_plain(episode))
 
 
 def test_comparisons_of_cells_on_disk_are_those_of_the_cells(tmp_path):

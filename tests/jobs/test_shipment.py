@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from power_cuts import power_cut
+from small_records import small_cell, write_cell
 from small_runs import run_info, write_run
 
 import saltwm
@@ -21,6 +22,7 @@ from saltwm.jobs.card import card_text, measured, write_card
 from saltwm.jobs.job import spell
 from saltwm.jobs.presets import run_config
 from saltwm.jobs.shipment import read_shipment, ship
+from saltwm.jobs.shipping import Card
 from saltwm.jobs.train import Train
 from saltwm.planning.policy import View
 from saltwm.train import train
@@ -137,7 +139,7 @@ def test_a_damaged_file_is_refused_and_named(shipped, tmp_path, name):
     with pytest.raises(DamagedError, match=name):
         saltwm.load(copy)
     with pytest.raises(DamagedError, match=name):
-        write_card(copy, [])
+        write_card(copy, copy / "README.md", [])
 
 
 def test_a_stranger_in_the_directory_is_refused_but_not_its_card(shipped, tmp_path):
@@ -357,6 +359,34 @@ def test_a_card_tells_a_model_with_memory_from_one_without(shipped):
     assert "a state of two latents and the action between them" in text
 
 
-def test_a_checkpoint_that_was_not_shipped_has_no_card(run):
+def test_a_run_that_is_not_shipped_has_a_card_too(run, tmp_path):
+    mine = checkpoint.identity(checkpoint.find_checkpoint(run))
+    won = [task < 45 for task in range(50)]
+    write_cell(tmp_path / "results", small_cell("salt-clean", "salt", won, checkpoint_sha256=mine))
+    card = Card(run, tmp_path / "results").do()
+    assert card == tmp_path / "results" / "cards" / f"{run.name}.md"
+    text = card.read_text()
+    assert "Its weights are not shipped; the commands below make them again." in text
+    assert "saltwm ship" not in text
+    assert "| clean, H=5 | SALT | **90.0** | 45/50 |" in text
+    assert Card(run, tmp_path / "results", out=tmp_path / "mine.md").do() == tmp_path / "mine.md"
+
+
+def test_a_card_has_what_a_study_changed_in_its_title(shipped):
+    facts, info, shipment = checkpoint.card(shipped), checkpoint.read_info(shipped), read_shipment(shipped)
+    usual = run_config("cpu")
+    changed = dataclasses.replace(
+        usual,
+        objective=dataclasses.replace(usual.objective, sigreg_weight=0.03),
+        train=dataclasses.replace(usual.train, seed=2),
+    )
+    titles = [
+        card_text(facts, dataclasses.replace(info, run=run), shipment, [], []).splitlines()[0]
+        for run in (usual, changed)
+    ]
+    assert titles == ["# SALT on Two-Room", "# SALT on Two-Room, lambda 0.03, seed 2"]
+
+
+def test_a_checkpoint_that_was_not_shipped_is_said_to_be_none(run):
     with pytest.raises(SaltError, match="not a shipped checkpoint"):
         read_shipment(checkpoint.find_checkpoint(run))
