@@ -487,9 +487,14 @@ def training(findings: Findings) -> Table | None:
             for run, t in ((run, run.training) for run, _ in _diagnosed(findings))
             if t
         ),
-        "Wall time on the machine that trained them, all sessions together.",
+        "Wall time on the machine that trained them, all sessions together." + _where_cards_are(findings),
         ("run", "model", "preset", "dataset"),
     )
+
+
+def _where_cards_are(findings: Findings) -> str:
+    cards = findings.results / "cards"
+    return f" Runs whose weights are not shipped have a card in `{cards}`." if any(cards.glob("*.md")) else ""
 
 
 # --- failures ------------------------------------------------------------------------------------------------------

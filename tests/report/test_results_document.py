@@ -81,6 +81,15 @@ def test_sections_are_there(text):
         assert f"## {title}\n" in text
 
 
+def test_cards_of_runs_are_named_where_there_are_some(text, results, tmp_path):
+    assert "have a card" not in text
+    copy = shutil.copytree(results, tmp_path / "results")
+    durable.make_folder(copy / "cards")
+    (copy / "cards" / "two-room-salt-s1.md").write_text("# SALT on Two-Room, seed 1\n")
+    note = sections.training(read_findings(copy)).note
+    assert note.endswith(f" Runs whose weights are not shipped have a card in `{copy}/cards`.")
+
+
 def test_table_one_has_the_mean_and_the_quoted_methods_marked_as_quoted(text, results):
     line = next(line for line in text.splitlines() if line.startswith("| Random † |"))
     assert line.endswith("| 15.3 |")
