@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from saltwm.disk import durable
 from saltwm.disk.shipped import named
 from saltwm.ground.checks import at_least
 from saltwm.ground.errors import UsageError
@@ -83,13 +82,14 @@ class Card(Job):
         return _write_card(run, self.results, self.out or self._usual_place(run))
 
     def _usual_place(self, run: Path) -> Path:
+        from saltwm.disk import durable
         from saltwm.jobs.shipment import SHIPMENT_FILE, how_learnt
 
         if (run / SHIPMENT_FILE).exists():
             return run / CARD_FILE
-        cards = self.results / "cards"
-        durable.make_folder(cards)
-        return cards / f"{how_learnt(run).run}.md"
+        place = self.results / "cards" / f"{how_learnt(run).run}.md"
+        durable.make_folder(place.parent)
+        return place
 
 
 class Shelf(NamedTuple):

@@ -5,8 +5,10 @@ Another data set, another size (ViT-Tiny at 224 px), another machine (one H100):
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from saltwm.evaluation.contests import Contest
+if TYPE_CHECKING:
+    from saltwm.evaluation.contests import Contest
 
 WHAT_IT_IS = "the paper's own: another data set, another size, another machine"
 
@@ -112,7 +114,7 @@ def transition_parameters() -> int:
     return sum(math.prod(shape) for _, shape, _ in TRANSITION.values())
 
 
-def success(contest: Contest, method: str) -> _PaperRate | None:
+def success(contest: "Contest", method: str) -> _PaperRate | None:
     """The paper's rate for a cell, if it has one; `clean` is ours alone."""
     environment, protocol, horizon_blocks = contest
     if protocol == "paper" and horizon_blocks == 5:
