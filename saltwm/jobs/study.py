@@ -285,11 +285,11 @@ def _tuning(variant: Variant, run: Path, study: Study) -> Step:
         protocol="clean",
         tasks=sweep.TASKS,
         seed=sweep.SEED,
+        planner=sweep.PLANNER,
         out=study.results / sweep.FOLDER,
         pictures=0,
     )
-    seconds = _evaluation_seconds(variant, Asked(), None, study.results)
-    return Step(job, _is_evaluated(variant, _tuned(variant, study)), seconds, _strand(variant))
+    return Step(job, _is_evaluated(variant, _tuned(variant, study)), None, _strand(variant))
 
 
 def _tuned(variant: Variant, study: Study) -> Path:

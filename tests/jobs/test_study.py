@@ -200,6 +200,8 @@ def test_a_sweep_tries_three_weights_and_evaluates_the_chosen_one(sweeping, monk
     # The published weight is not evaluated twice; another that reaches more is, and nothing else is done.
     better = job.results / "tuning/evaluations/two-room-salt-lambda0.9-clean-seed7/evaluation.json"
     record = read_config(Evaluation, better)
+    evaluated = read_config(Evaluation, job.results / "evaluations/two-room-salt-clean-seed1/evaluation.json")
+    assert (record.planner["candidates"], evaluated.planner["candidates"]) == (100, 300)  # tuned with a smaller search
     winner = dataclasses.replace(record, success=dataclasses.replace(record.success, successes=99))
     durable.write_config(better, winner)
     left = [step.job for step in steps(job) if not step.done]
