@@ -2,9 +2,8 @@
 
 Each objective names the term whose weight matters most (`Objective.swept`). That weight is tried at the published value
 and at a third and three times of it, everything else as the recipe has it. The tuning tasks come from the training
-set's held-out episodes, which no evaluation uses, and are planned with a smaller search: it ranks weights of one method,
-which are all searched alike. The weight that reaches the most of them is then evaluated like all others; a tie goes to
-the published one.
+set's held-out episodes, which no evaluation uses, and are planned with a smaller search, the same for all weights. The
+weight that reaches the most of them is then evaluated like all others; a tie goes to the published one.
 """
 
 from collections.abc import Mapping

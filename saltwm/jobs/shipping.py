@@ -87,9 +87,14 @@ class Card(Job):
 
         if (run / SHIPMENT_FILE).exists():
             return run / CARD_FILE
-        place = self.results / "cards" / f"{how_learnt(run).run}.md"
+        place = card_of_run(self.results, how_learnt(run).run)
         durable.make_folder(place.parent)
         return place
+
+
+def card_of_run(results: Path, run: str) -> Path:
+    """Where the card of a run that is not shipped is by custom."""
+    return results / "cards" / f"{run}.md"
 
 
 class Shelf(NamedTuple):

@@ -29,6 +29,7 @@ from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some, spell
 from saltwm.jobs.lanes import lanes
 from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.recipes import recipe
+from saltwm.jobs.shipping import Card, card_of_run
 from saltwm.jobs.study_plans import PLANS, PRESET, Asked, Plan, Variant
 
 if TYPE_CHECKING:
@@ -134,9 +135,11 @@ def steps(study: Study) -> list[Step]:
         if (homes[v] is None and v not in answered) or (v in tunings and not tunings[v].done)
     ]
     commands += [_collect(environment, study) for environment in dict.fromkeys(needed)]
-    for variant in homes:
+    for variant, home in homes.items():
         commands += [] if variant in answered else _training(variant, homes, study)
         commands += owed[variant]
+        is_at_hand = home is not None or variant not in answered
+        commands += _card(variant, homes, study) if asked.get(variant) and is_at_hand else []
     return commands
 
 
@@ -168,6 +171,14 @@ def _asked(variant: Variant, plan: Plan, homes: Homes, study: Study) -> list[Ste
     asked = (*plan.asked, *(plan.asked_of_salt if variant.model == "salt" else ()))
     found = [step for some in asked for step in _evaluations(variant, home, some, study)]
     return [*found, _diagnosis(variant, home, study)] if plan.diagnosed else found
+
+
+def _card(variant: Variant, homes: Homes, study: Study) -> list[Step]:
+    """The card of a run whose weights stay here; a shipped model has its own."""
+    home = _home(variant, homes, study)
+    if home.parent == SHIPPED:
+        return []
+    return [Step(Card(home, study.results), card_of_run(study.results, home.name).exists(), None, _strand(variant))]
 
 
 def find_plan(name: str | None) -> Plan:

@@ -67,7 +67,7 @@ def test_dino_wm_is_a_variant_for_those_who_bring_its_weights(tmp_path):
     assert not any("dino-wm" in step.command for step in steps(Study(**asked)))
     save_tiny_dinov2(tmp_path / "weights")
     commands = [step.command for step in steps(Study(**asked, dino=tmp_path / "weights")) if "dino-wm" in step.command]
-    assert [shlex.split(command)[1] for command in commands] == ["train", "evaluate", "diagnose"]
+    assert [shlex.split(command)[1] for command in commands] == ["train", "evaluate", "diagnose", "card"]
     config = cli.parse(shlex.split(commands[0])[1:]).config()
     assert config.model.latent_dim == 4**2 * 12
     assert same_training(config, Variant("reacher", "dino-wm", dino=tmp_path / "weights").config())
@@ -130,7 +130,7 @@ def small(monkeypatch, tmp_path, tiny):
 def test_a_study_runs_what_is_missing_and_nothing_twice(small, monkeypatch):
     job, ran = small
     commands = [step.job.VERB for step in steps(job)]
-    assert commands == ["collect", *["train", "evaluate", "diagnose"] * 2]
+    assert commands == ["collect", *["train", "evaluate", "diagnose", "card"] * 2]
     perform(job)
     assert sorted(ran) == sorted(commands)
     assert all(step.done for step in steps(job))
@@ -147,7 +147,7 @@ def test_side_by_side_a_study_does_the_same(small):
     job, ran = small
     perform(dataclasses.replace(job, at_once=2))
     assert ran[:3] == ["collect", "train", "train"]
-    assert sorted(ran[3:]) == ["diagnose", "diagnose", "evaluate", "evaluate"]
+    assert sorted(ran[3:]) == ["card", "card", "diagnose", "diagnose", "evaluate", "evaluate"]
     assert all(step.done for step in steps(job))
 
 
@@ -174,8 +174,19 @@ def test_a_variant_whose_records_are_there_is_not_trained_again(small, tmp_path)
     assert [step for step in steps(job) if not step.done] == []
     shutil.rmtree(job.results / "diagnostics" / "two-room-salt-modes0")
     left = [step.job for step in steps(job) if not step.done]
-    assert [job.VERB for job in left] == ["collect", "train", "diagnose"]
+    assert [job.VERB for job in left] == ["collect", "train", "diagnose"]  # its card is there
     assert left[1].out.name == "two-room-salt-modes0"
+
+
+def test_a_run_that_is_still_there_gets_the_card_that_it_lacks(small, tmp_path):
+    job, _ = small
+    perform(job)
+    card = job.results / "cards" / "two-room-salt-modes0.md"
+    assert "# SALT on Two-Room, R 0" in card.read_text()
+    card.unlink()
+    assert [step.job.VERB for step in steps(job) if not step.done] == ["card"]
+    shutil.rmtree(tmp_path / "out")  # nothing is trained for a card alone
+    assert [step for step in steps(job) if not step.done] == []
 
 
 @pytest.fixture
@@ -194,7 +205,7 @@ def test_a_sweep_tries_three_weights_and_evaluates_the_chosen_one(sweeping, monk
     job, ran = sweeping
     perform(job)
     tried = ["train", "evaluate"] * 2 + ["evaluate"]
-    assert sorted(ran) == sorted(["collect", "train", "evaluate", "diagnose", *tried])
+    assert sorted(ran) == sorted(["collect", "train", "evaluate", "diagnose", "card", *tried])
     tuned = {p.parent.name for p in (job.results / "tuning").glob("evaluations/*/evaluation.json")}
     assert tuned == {f"two-room-{name}-clean-seed7" for name in ("salt", "salt-lambda0.1", "salt-lambda0.9")}
     # The published weight is not evaluated twice; another that reaches more is, and nothing else is done.
@@ -208,6 +219,7 @@ def test_a_sweep_tries_three_weights_and_evaluates_the_chosen_one(sweeping, monk
     assert [(left.VERB, Path(left.run).name) for left in left] == [
         ("evaluate", "two-room-salt-lambda0.9"),
         ("diagnose", "two-room-salt-lambda0.9"),
+        ("card", "two-room-salt-lambda0.9"),
     ]
 
 
