@@ -50,7 +50,8 @@ def test_a_recorded_episode_is_repeated_by_deciding_and_advancing_live(desk, res
     went = ask(desk, "advance", model="two-room-salt", state=task.state, goal=task.goal, actions=plan["actions"]).header
     assert went["reached"] == recorded.record.success
     assert len(went["states"]) == recorded.record.steps_taken
-    assert went["distances"][-1] == recorded.record.final_distance
+    # The record is of another processor, which rounds otherwise.
+    assert went["distances"][-1] == pytest.approx(recorded.record.final_distance, rel=1e-4)
 
 
 def test_a_model_that_looks_back_decides_live_with_what_it_saw_and_did_before(desk, task):

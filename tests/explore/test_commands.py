@@ -63,7 +63,8 @@ def test_the_command_of_a_recorded_episode_repeats_it(desk, results, tmp_path):
     played = dataclasses.replace(cli.parse(shlex.split(command)[1:]), out=tmp_path).do()
     recorded = read_outcomes(results / "evaluations" / cell)[2]
     assert played.outcome.record.steps_taken == recorded.record.steps_taken
-    assert np.array_equal(played.outcome.actions, recorded.actions)
+    # The record is of another processor, which rounds otherwise; another seed's actions differ in their first digit.
+    assert np.allclose(played.outcome.actions, recorded.actions, atol=1e-4)
 
 
 @pytest.mark.parametrize(

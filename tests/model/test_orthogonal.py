@@ -20,7 +20,9 @@ def test_exp_skew_is_a_rotation_and_equals_scipy(scale):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
+# At scale 10 the exponent's norm is some 80: rounding it to float32 alone turns a rotation by 1e-5, and each processor
+# adds its own.
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-4)])
 def test_the_gradient_equals_torchs_own(scale, dtype, tolerance):
     generator = torch.Generator().manual_seed(1)
     w = scale * torch.randn(2, 9, 9, dtype=torch.float64, generator=generator)
