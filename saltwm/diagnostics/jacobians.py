@@ -9,6 +9,9 @@ from saltwm.ground.checks import check
 from saltwm.ground.errors import ShapeError
 from saltwm.model.transition import Transition
 
+ROWS_AT_ONCE = 32
+"""Of a Jacobian in one backward pass: few enough to stay near a core's cache, enough to make its products wide."""
+
 
 def in_float64(transition: Transition) -> Transition:
     """A frozen float64 copy in evaluation mode, for measuring."""
@@ -32,15 +35,17 @@ def history_jacobians(transition: Transition, history: Tensor, conditions: Tenso
 
 @torch.enable_grad()
 def _differentiated(transition: Transition, history: Tensor, conditions: Tensor) -> Tensor:
-    """The same by one backward pass for each of the D numbers of the next latent.
+    """The same by backward passes, each for a few of the D numbers of the next latent.
 
-    Predictions do not see one another, so the gradient of a sum over them holds a row of every Jacobian: half the time
-    of a vmap over states and rows.
+    Predictions do not see one another, so the gradient of a sum over them holds a row of every Jacobian.
     """
     at = history.clone().requires_grad_()
-    numbers = transition.predict(at, conditions.clone())[:, -1].sum(dim=0)
-    rows = [torch.autograd.grad(number, at, retain_graph=True, materialize_grads=True)[0] for number in numbers]
-    return torch.stack(rows, dim=2)
+    numbers = transition.next_latent(at, conditions.clone()).sum(dim=0)
+    rows = [
+        torch.autograd.grad(numbers, at, some, retain_graph=True, is_grads_batched=True, materialize_grads=True)[0]
+        for some in torch.eye(len(numbers), dtype=at.dtype, device=at.device).split(ROWS_AT_ONCE)
+    ]
+    return torch.cat(rows).permute(1, 2, 0, 3)
 
 
 def current_state_jacobian(transition: Transition, history: Tensor, conditions: Tensor) -> Tensor:

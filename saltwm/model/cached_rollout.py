@@ -60,6 +60,20 @@ def last_latent(predictor: TransformerPredictor, history: Tensor, past: Tensor, 
     return z
 
 
+def next_latent(predictor: TransformerPredictor, history: Tensor, conditions: Tensor) -> Tensor:
+    """The prediction after the last latents of histories [S, W, D] with their conditions [S, W, D] -> [S, D].
+
+    The same numbers as the last of `predictor.predict` in evaluation mode up to rounding, and as differentiable.
+    """
+    positions = [
+        _Position(z, _modulations(predictor, c)) for z, c in zip(history.unbind(1), conditions.unbind(1), strict=True)
+    ]
+    memory = _memory(predictor)
+    for place, position in enumerate(positions[:-1]):
+        _remember(predictor, memory, position, place)
+    return _finish(predictor, memory, positions[-1], len(positions) - 1)
+
+
 def _memory(predictor: TransformerPredictor) -> list[_Remembered]:
     return [_Remembered() for _ in predictor.transformer.layers]
 

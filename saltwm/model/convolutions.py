@@ -1,5 +1,6 @@
 """Strided convolutions: the small presets' encoder, in place of the paper's vision transformer."""
 
+import torch
 from torch import Tensor, nn
 
 from saltwm.ground.config import EncoderConfig
@@ -17,7 +18,11 @@ class Convolutions(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Normalised pixels [N, 3, H, W] -> features [N, width]."""
-        return self.flat(self.stem(pixels).flatten(1))
+        features = self.stem(pixels)
+        if features.requires_grad:
+            # Flattening leaves channels_last, and a gradient in another layout takes the last block four times as long.
+            features.register_hook(lambda gradient: gradient.contiguous(memory_format=torch.channels_last))
+        return self.flat(features.flatten(1))
 
 
 def stem(config: EncoderConfig, image_size: int) -> tuple[nn.Sequential, int]:

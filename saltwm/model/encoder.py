@@ -38,7 +38,7 @@ class Encoder(nn.Module):
         scale, shift = self.get_buffer("pixel_scale"), self.get_buffer("pixel_shift")
         # A view of [N, H, W, 3] as [N, 3, H, W] is channels_last, the faster layout for convolutions on a CPU.
         pixels = frames.permute(0, 3, 1, 2).to(scale.dtype)
-        return pixels * scale + shift
+        return pixels.mul_(scale).add_(shift)  # in place: fresh memory would cost more than the arithmetic
 
 
 class VisionTransformer(nn.Module):

@@ -77,6 +77,12 @@ class TransformerPredictor(Windowed):
 
         return of_plans
 
+    def next_latent(self, history: Tensor, conditions: Tensor) -> Tensor:
+        """Without what the earlier positions would predict."""
+        from saltwm.model.cached_rollout import next_latent
+
+        return next_latent(self, history, conditions)
+
     def _attend(self, latents: Tensor, conditions: Tensor) -> Tensor:
         return self.transformer(latents + self.pos_embedding[:, : latents.shape[1]], conditions)
 

@@ -99,6 +99,10 @@ class Transition(nn.Module, abc.ABC):
         """A(c) [B, D, X] of a state-affine transition: c [B, C]; UsageError for any other."""
         raise UsageError("this transition is not affine in its state and has no matrix A(c)")
 
+    def next_latent(self, history: Tensor, conditions: Tensor) -> Tensor:
+        """The prediction after a whole history, to be differentiated: [B, W, D], conditions [B, W, C] -> [B, D]."""
+        return self.predict(history, conditions)[:, -1]
+
     def history_jacobians(self, history: Tensor, conditions: Tensor) -> Tensor | None:
         """The next latent's derivatives by each of history [B, W, D], conditions [B, W, C] -> [B, W, D, D], if known.
 

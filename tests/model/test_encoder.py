@@ -119,6 +119,16 @@ def test_normalisation_is_imagenets():
     assert seen[0].is_contiguous(memory_format=torch.channels_last)
 
 
+def test_gradients_of_convolutions_keep_the_faster_layout():
+    encoder = Encoder(KINDS["conv"], image_size=16, latent_dim=8)
+    seen = []
+    last = encoder.trunk.stem[-2]
+    last.register_full_backward_hook(lambda _module, _inputs, outputs: seen.append(outputs[0]))
+    encoder(frames()).square().sum().backward()
+    assert seen[0].is_contiguous(memory_format=torch.channels_last)
+    assert not seen[0].is_contiguous()
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -97,6 +97,17 @@ def test_a_rollout_feeds_predictions_back_through_its_history(known):
     assert torch.allclose(found, past[:, known:], atol=1e-12)
 
 
+@pytest.mark.parametrize("known", [1, 2, 3])
+def test_the_next_latent_is_the_last_prediction_and_has_its_gradients(known):
+    predictor = scrambled()
+    latents, conditions = (x[:, :known].clone().requires_grad_() for x in sequence(3))
+    alone, last = predictor.next_latent(latents, conditions), predictor.predict(latents, conditions)[:, -1]
+    assert torch.allclose(alone, last, atol=1e-12)
+    for by in (latents, conditions):
+        found, expected = (torch.autograd.grad(x.square().sum(), by, retain_graph=True)[0] for x in (alone, last))
+        assert torch.allclose(found, expected, atol=1e-11)
+
+
 def test_neighbours_in_a_batch_do_not_touch_each_other():
     predictor = scrambled()
     latents, conditions = sequence(6)
