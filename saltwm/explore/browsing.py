@@ -213,7 +213,12 @@ def _command(desk: Desk, root: Path, cell: Cell, model: str | None, task: int) -
 def _imagined(
     desk: Desk, model: str, states: State, goal: State, outcome: Outcome, frames: int
 ) -> tuple[list[dict[str, Any]], list[Frame]]:
-    """What each plan expected after each of its whole blocks that were carried out, and pictures that show it."""
+    """What each plan expected after each of its whole blocks that were carried out, and pictures that show it.
+
+    Nothing without a dataset: its frames are the pictures, and its latents the unit of errors.
+    """
+    if desk.data_of(model) is None:
+        return [], []
     import torch
 
     gallery = desk.gallery(model)

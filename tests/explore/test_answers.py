@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from conftest import SHIPPED
 
 from saltwm.disk.records import read_tasks
 from saltwm.envs import make_env
+from saltwm.explore.desk import Desk
+from saltwm.explore.folders import find_places
 from saltwm.explore.worker import answer
 from saltwm.ground.config import CEMConfig, CEMMapConfig, GaussNewtonConfig
 from saltwm.jobs.chunks import read_outcomes
@@ -86,6 +89,17 @@ def test_the_replay_of_every_kind_of_episode_ends_where_the_record_says(desk, re
         shown = ask(desk, "episode", results="results", cell="two-room-lewm-clean-seed1", task=outcome.record.task)
         assert shown.header["distances"][-1] == outcome.record.final_distance
         assert len(shown.blobs) == len(shown.header["steps"]) + 1 + len(shown.header["imagined"])
+
+
+def test_an_episode_is_seen_again_without_a_dataset_of_its_world(desk, results):
+    """What was imagined needs stored frames; the simulator needs none."""
+    alone = Desk(find_places([SHIPPED[0], results]))
+    episode = {"results": "results", "cell": "two-room-salt-clean-seed1", "task": 0}
+    found, whole = ask(alone, "episode", **episode), ask(desk, "episode", **episode)
+    assert found.header["imagined"] == []
+    shown = len(found.header["steps"]) + 1
+    assert found.blobs == whole.blobs[:shown]
+    assert whole.header["imagined"]  # the control: with a dataset it is there
 
 
 def test_a_look_after_one_block_plans_for_what_is_left(desk, task):
