@@ -22,6 +22,8 @@ MARKS: dict[str, Kind] = {
 MOST_PLACES = 200
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Hosts that show them to this machine alone."""
+EVERYWHERE = ("0.0.0.0", "::")
+"""Hosts that listen at every address of this machine; nobody calls it by them."""
 
 
 @dataclass(frozen=True)

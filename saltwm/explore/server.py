@@ -9,7 +9,9 @@ import contextlib
 import hmac
 import importlib.resources
 import json
+import re
 import secrets
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,9 +22,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from saltwm.explore.folders import LOOPBACK, Place
+from saltwm.explore.folders import EVERYWHERE, LOOPBACK, Place
 from saltwm.explore.link import Link
 from saltwm.explore.messages import Answer, Message, Refused, addressed, pack, read_message
+from saltwm.ground.errors import UsageError
 
 MOST_SESSIONS = 6
 """Pages that are open at a time."""
@@ -33,6 +36,7 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+HOST = re.compile(r"([\w.-]+|\[[0-9a-f:.]+\]):\d{1,5}", re.ASCII | re.IGNORECASE)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -52,26 +56,33 @@ class Explorer:
     places: list[Place]
     port: int
     host: str = "127.0.0.1"
+    names: tuple[str, ...] = ()
+    """Further names that a browser may call this machine by, each with a port where it is not ours."""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     """What an address must hold: 192 random bits."""
     link: Link = field(init=False)
+    hosts: set[str] = field(init=False)
+    """Host headers that are ours."""
     _sockets: set[WebSocket] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.link = Link(self.places, on_restart=self._tell_restart)
         self._files = page_files()
+        # A closed list, whatever the address: a name that another site points at this machine is not in it.
+        self.hosts = {host_header(name, self.port) for name in (*self._own_names(), *self.names)}
 
     @property
     def address(self) -> str:
         """What to open in a browser."""
-        return f"http://{_bracketed(self.host)}:{self.port}/{self.token}/"
+        usual = "localhost" if self.host in EVERYWHERE else self.host
+        return f"http://{host_header((*self.names, usual)[0], self.port)}/{self.token}/"
 
-    @property
-    def hosts(self) -> set[str]:
-        """Host headers that are ours."""
-        names = {"127.0.0.1", "localhost", "[::1]"} if self.host in LOOPBACK else {_bracketed(self.host)}
-        return {f"{name}:{self.port}" for name in names}
+    def _own_names(self) -> set[str]:
+        """What this machine is called where it listens."""
+        if self.host in EVERYWHERE:
+            return {*LOOPBACK, socket.gethostname()}
+        return {*LOOPBACK} if self.host in LOOPBACK else {self.host}
 
     def app(self) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
         """The ASGI application, guarded."""
@@ -160,8 +171,14 @@ def _error(number: int, why: str) -> bytes:
     return pack(number, Answer({"error": why}))
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def host_header(name: str, port: int) -> str:
+    """What a browser sends as Host to a machine of this name; `port` unless the name brings its own."""
+    whole = f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name
+    if not re.search(r":\d+$", whole):
+        whole = f"{whole}:{port}"
+    if not HOST.fullmatch(whole):
+        raise UsageError(f"--name: expected a host, or host:port, found {name!r:.80}")
+    return whole.lower().removesuffix(":80")  # which browsers leave out
 
 
 @dataclass

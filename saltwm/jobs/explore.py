@@ -31,6 +31,8 @@ class Explore(Job):
     """Checkpoints, results or datasets, or folders of them, or the name of an environment; the shipped ones if none."""
     host: str = "127.0.0.1"
     """Address to listen at; any but this machine's own needs --i-know."""
+    name: Some[str] = ()
+    """Further names, or NAME:PORT, that a browser may call this machine by, beside --host; all others are refused."""
     port: int = 0
     """Port; a free one by default."""
     browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
@@ -50,7 +52,7 @@ class Explore(Job):
         say = partial(print, flush=True)  # who reads the address through a pipe needs it now
         places = find_places(folders_of(self.folders))
         with bound(self) as listening:
-            explorer = Explorer(places, port=listening.getsockname()[1], host=self.host)
+            explorer = Explorer(places, port=listening.getsockname()[1], host=self.host, names=self.name)
             say(f"exploring {len(places)} folders at {explorer.address}")
             say("the address holds a secret of this session; Ctrl-C ends it")
             if self.browser:

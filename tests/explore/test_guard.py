@@ -3,12 +3,15 @@
 import contextlib
 import http.client
 import re
+import socket
 
 import pytest
-from exploring import ROOT
+from conftest import SHIPPED
+from exploring import ROOT, exploring
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
 
-from saltwm.explore.server import page_files
+from saltwm.explore.server import Explorer, page_files
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.explore import Explore
 
@@ -121,3 +124,41 @@ def test_a_seventh_page_is_turned_away_and_says_why(running):
 def test_another_host_than_loopback_is_refused_and_says_why():
     with pytest.raises(UsageError, match="--i-know"):
         Explore((str(ROOT / "checkpoints/two-room-salt"),), host="0.0.0.0", browser=False).do()
+
+
+def test_who_listens_everywhere_is_called_by_its_own_names_and_by_given_ones_alone():
+    given = ("--host", "0.0.0.0", "--i-know", "--name", "localhost", "box.example", "published:9000")
+    with exploring(SHIPPED[2], *given) as server:
+        port = server.parts.port
+        ours = (f"localhost:{port}", f"127.0.0.1:{port}", f"{socket.gethostname()}:{port}")
+        for host in (*ours, f"Box.Example:{port}", "published:9000"):
+            assert get(server, Host=host)[0] == 200
+            line = socket.create_connection(("127.0.0.1", port))
+            with connect(f"ws://{host}{server.parts.path}live", sock=line, origin=f"http://{host}".lower()) as page:
+                page.ping()
+        for host in (f"evil.example:{port}", f"0.0.0.0:{port}", "box.example", f"published:{port}", "localhost:9000"):
+            assert get(server, Host=host)[0] == 403
+        assert get(server, Host=ours[0], Origin=f"http://evil.example:{port}")[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "names", "address"),
+    [
+        ("127.0.0.1", (), "http://127.0.0.1:8000/"),
+        ("::1", (), "http://[::1]:8000/"),
+        ("0.0.0.0", (), "http://localhost:8000/"),
+        ("::", ("box",), "http://box:8000/"),
+        ("::", ("fe80::1", "box"), "http://[fe80::1]:8000/"),
+        ("::", ("box:80",), "http://box/"),
+    ],
+)
+def test_the_printed_address_is_one_that_a_browser_gets_in_by(host, names, address):
+    explorer = Explorer([], port=8000, host=host, names=names)
+    assert explorer.address == f"{address}{explorer.token}/"
+    assert explorer.address.split("/")[2] in explorer.hosts
+
+
+@pytest.mark.parametrize("name", ["*", "", "a b", "box; script-src *", "http://box", "box:port", "box:8000/x"])
+def test_a_name_that_is_none_is_refused(name):
+    with pytest.raises(UsageError, match="--name: expected a host"):
+        Explorer([], port=8000, names=(name,))
