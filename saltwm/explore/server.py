@@ -11,9 +11,9 @@ import importlib.resources
 import json
 import re
 import secrets
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from socket import gethostname
 from typing import Any
 
 from starlette.applications import Starlette
@@ -81,7 +81,7 @@ class Explorer:
     def _own_names(self) -> set[str]:
         """What this machine is called where it listens."""
         if self.host in EVERYWHERE:
-            return {*LOOPBACK, socket.gethostname()}
+            return {*LOOPBACK, gethostname()}
         return {*LOOPBACK} if self.host in LOOPBACK else {self.host}
 
     def app(self) -> Callable[[Scope, Receive, Send], Awaitable[None]]:

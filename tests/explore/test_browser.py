@@ -9,8 +9,13 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from exploring import ROOT, exploring
+from small_runs import write_run
+
+from saltwm.envs.base import StateField
+from saltwm.interop.recordings import write_dataset
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
@@ -197,6 +202,84 @@ def test_an_address_of_imagine_has_the_start_and_the_sliders(page, running):
     page.named("button", "as recorded").click()
     assert "actions=" not in page.driver.current_url
     assert "step=10" in page.driver.current_url
+
+
+@pytest.fixture(scope="module")
+def robot(tmp_path_factory):
+    """A server of a world without a simulator: many short episodes, small actions, states with names of their own."""
+    root, rng = tmp_path_factory.mktemp("robot"), np.random.default_rng(0)
+    frames = rng.integers(0, 256, (11, 16, 16, 3), dtype=np.uint8)
+    episodes = [
+        {"frames": frames, "actions": rng.uniform(-0.005, 0.005, (10, 2)), "states": rng.normal(size=(11, 3))}
+        for _ in range(1237)
+    ]
+    named = (StateField("arm", 0, 2), StateField("grip", 2, 3, "N"))
+    options = {"name": "robot", "image_size": 16, "frame_every": 5, "fields": named}
+    dataset = write_dataset(root / "robot-data", episodes, **options)
+    write_run(root / "robot-model", world=dataset.world)
+    with exploring(root / "robot-data", root / "robot-model") as server:
+        yield server
+
+
+def test_the_number_of_an_episode_is_not_rounded(page, robot):
+    page.open(robot, "data")
+    page.named("th button", "episode").click()
+    rows = [row.text.split()[0] for row in page.all("tbody tr")[:3]]
+    assert rows == ["1236", "1235", "1234"]
+    page.driver.get("about:blank")
+
+
+def test_numbers_are_whole_or_have_three_digits(page, running):
+    page.open(running, "data")
+    numbers = [0, 999, 1996, -12345, 1234567, 1.23456, 0.00012345, 23456.7]
+    script = """
+        const [numbers, done] = arguments;
+        import('./dom.js').then(({ number }) => done(numbers.map((x) => number(x))));
+    """
+    found = page.driver.execute_async_script(script, numbers)
+    assert found == ["0", "999", "1996", "-12345", "1234567", "1.23", "1.2e-4", "2.3e4"]
+
+
+def sliders(page):
+    """Value, least and most of each slider of the action blocks."""
+    return page.driver.execute_script(
+        "return [...document.querySelectorAll('.block input')].map((x) => [x.value, x.min, x.max].map(Number))"
+    )
+
+
+def slide(page, place, value):
+    """Move one slider of the action blocks, as a hand does."""
+    script = """
+        const slider = document.querySelectorAll('.block input')[arguments[0]];
+        slider.value = arguments[1];
+        slider.dispatchEvent(new Event('input'));
+    """
+    page.driver.execute_script(script, place, value)
+
+
+def test_sliders_and_draws_fill_a_range_of_any_size(page, robot):
+    page.open(robot, "imagine?model=robot-model&blocks=2")
+    slide(page, 0, 0.004)
+    value, low, high = sliders(page)[0]
+    assert value == pytest.approx(0.004, abs=(high - low) / 200)
+    assert page.all(".block output")[0].text == f"{value:.5f}"
+    page.named("button", "random").click()
+    drawn = [float(number) for number in re.search(r"actions=([^&]+)", page.driver.current_url)[1].split("_")]
+    assert len(set(drawn)) == 4  # two blocks of two numbers, each for five steps
+    assert all(abs(number) <= 0.005 for number in drawn)
+    assert max(map(abs, drawn)) > 1e-4
+    page.driver.get("about:blank")
+
+
+def test_an_address_keeps_what_is_recorded_of_untouched_blocks(page, robot):
+    page.open(robot, "imagine?model=robot-model&blocks=2")
+    slide(page, 2, 0.004)  # of the second block
+    page.wait(lambda: "actions=" in page.driver.current_url)
+    view = page.driver.current_url.split("#/")[1]
+    page.open(robot, view)
+    known = [element.text for element in page.all(".line")[0].find_elements("css selector", "figcaption span")]
+    assert known == ["", "not recorded"]
+    page.driver.get("about:blank")
 
 
 def test_a_view_is_seen_before_its_world_is_there_and_used_after(page, running):

@@ -74,7 +74,7 @@ export function slider(label, { low, high, step, value, unit = "", show = (x) =>
 
 export function number(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (value === 0) return "0";
+  if (Number.isSafeInteger(value)) return String(value); // a count, or the name of an episode: nothing to round
   const size = Math.abs(value);
   if (size >= 1e4 || size < 1e-3) return value.toExponential(1).replace("e+", "e");
   return String(Number(value.toPrecision(digits)));

@@ -7,6 +7,13 @@ import { newest } from "./live.js";
 import { Picture, bitmap } from "./picture.js";
 import { catalogue, chosen, decoderReady, decoderWords, failed, followDecoder, gallery, live, shared, writeAddress } from "./world.js";
 
+// A slider of 200 steps, and as many digits as tell one from the next.
+function fineRange(low, high) {
+  const step = (high - low) / 200;
+  const digits = Math.max(2, Math.min(8, Math.ceil(-Math.log10(step))));
+  return { low, high, step, show: (x) => x.toFixed(digits) };
+}
+
 export async function imagine(query) {
   const { models } = await catalogue();
   const able = models.filter((entry) => !entry.problem && entry.dataset);
@@ -105,11 +112,18 @@ export async function imagine(query) {
 
   const set = (edit) => { s.blocks = s.blocks.map((block, place) => block.map((a, i) => edit(a, place, i))); dress(); update(); };
 
+  // One draw for each slider, anywhere in its range.
+  function drawAll() {
+    const { action_low: low, action_high: high, action_dim: dim } = s.scene;
+    const draws = s.blocks.map(() => low.map((least, part) => least + Math.random() * (high[part] - least)));
+    set((_, place, i) => draws[place][i % dim]);
+  }
+
   function dress() {
     const { frameskip, action_dim: dim, action_low: low, action_high: high, action_names: names } = s.scene;
     fill(cards, s.blocks.map((block, place) => {
       const fine = s.fine === place;
-      const range = (part) => ({ low: low[part], high: high[part], step: 0.02, show: (x) => x.toFixed(2) });
+      const range = (part) => fineRange(low[part], high[part]);
       const mean = (part) => block.filter((_, i) => i % dim === part).reduce((a, b) => a + b, 0) / frameskip;
       const controls = fine
         ? block.map((a, i) => slider(`block ${place + 1}, step ${Math.floor(i / dim) + 1}, ${names[i % dim]}`, { ...range(i % dim), value: a }, (value) => { s.blocks[place][i] = value; update(); }))
@@ -122,10 +136,11 @@ export async function imagine(query) {
     if (happens.pictures?.length !== s.blocks.length) { strip(happens, "truth"); strip(expects, "dream"); }
   }
 
-  // Actions that are not the recorded ones, for the address; whoever opens it has the same sliders.
+  // Actions that are not the recorded ones, for the address; whoever opens it has the same sliders. Every digit is there:
+  // of a world without a simulator only the recorded actions are known, to the last bit.
   function moved() {
     const same = s.blocks.every((block, place) => block.every((a, i) => a === recorded(place)[i]));
-    return same ? null : s.blocks.flat().map((a) => Number(a.toFixed(3))).join("_");
+    return same ? null : s.blocks.flat().join("_");
   }
 
   function update() {
@@ -198,7 +213,7 @@ export async function imagine(query) {
       h("section", { class: "card stack", "aria-label": "Start" }, modelChoice, field("Stored episode", episode), from, countSlider, startPicture.element),
       h("section", { class: "card stack", "aria-label": "Set all sliders" }, h("h2", {}, "All sliders"),
         h("div", { class: "row" }, h("button", { type: "button", on: { click: () => begin(false) } }, "as recorded"), h("button", { type: "button", on: { click: () => set(() => 0) } }, "zero"),
-          h("button", { type: "button", on: { click: () => { const draws = s.blocks.map(() => Array.from({ length: s.scene.action_dim }, () => Math.random() * 2 - 1)); set((_, place, i) => Number(draws[place][i % s.scene.action_dim].toFixed(2))); } } }, "random")))),
+          h("button", { type: "button", on: { click: drawAll } }, "random")))),
     h("div", { class: "stack" },
       h("div", {}, h("h1", {}, "Imagine"), lead),
       h("section", { class: "card stack", "aria-label": "Action blocks" }, h("div", { class: "spread" }, h("h2", {}, "Action blocks"), how), cards),
