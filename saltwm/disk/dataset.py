@@ -346,10 +346,8 @@ def read_root(path: Path) -> _Attributes:
 
 def _check_recipe(path: Path, attributes: _Attributes) -> None:
     recipe, file = attributes.recipe, path / layout.RECIPE_FILE
-    positive = (recipe.episodes, recipe.episodes_per_part, recipe.frame_every, recipe.state_dim)
-    least = min(*positive, recipe.world.image_size, recipe.world.action_dim)
-    least = min(least, *(stage.stop - stage.start for stage in recipe.stage_episodes))
-    if least < 1 or (recipe.parts, len(recipe.stages or ())) != (len(attributes.parts), len(attributes.lineage or ())):
+    _check_counts(path / layout.ROOT_FILE, recipe)
+    if (recipe.parts, len(recipe.stages or ())) != (len(attributes.parts), len(attributes.lineage or ())):
         raise DamagedError(f"{path / layout.ROOT_FILE}: counts that cannot be: {recipe}")
     _check_sizes(path / layout.ROOT_FILE, attributes)
     roots = (attributes, *(attributes.lineage or ()))
@@ -357,6 +355,14 @@ def _check_recipe(path: Path, attributes: _Attributes) -> None:
         raise DamagedError(f"{path / layout.ROOT_FILE}: action statistics of another dimension")
     if not file.is_file() or not _is_of(recipe, read_config(Recipe, file)):
         raise DamagedError(f"{file}: missing or not the recipe that {layout.ROOT_FILE} names")
+
+
+def _check_counts(file: Path, recipe: Recipe) -> None:
+    """DamagedError for a count below 1, or a dataset that shrank: how many parts there are could not be said."""
+    positive = (recipe.episodes, recipe.episodes_per_part, recipe.frame_every, recipe.state_dim)
+    least = min(*positive, recipe.world.image_size, recipe.world.action_dim)
+    if min(least, *(stage.stop - stage.start for stage in recipe.stage_episodes)) < 1:
+        raise DamagedError(f"{file}: counts that cannot be: {recipe}")
 
 
 def _is_of(recipe: Recipe, begun: Recipe) -> bool:
@@ -389,6 +395,7 @@ def _incomplete(path: Path) -> DamagedError | UsageError:
         lacking = f"it has neither {layout.ROOT_FILE} nor {layout.RECIPE_FILE}"
         return UsageError(f"{path}: not a dataset: {lacking}", remedy="make a dataset")
     recipe = read_config(Recipe, path / layout.RECIPE_FILE)
+    _check_counts(path / layout.RECIPE_FILE, recipe)
     missing = recipe.parts - sum(1 for entry in path.glob("part-*") if entry.is_dir())
     message = f"{path}: incomplete, {missing} of {recipe.parts} parts are missing"
     return DamagedError(message, remedy="finish", path=path)

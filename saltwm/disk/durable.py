@@ -13,6 +13,7 @@ import errno
 import fcntl
 import fnmatch
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -204,6 +205,17 @@ def open_input(path: Path) -> BufferedReader:
     raise DamagedError(f"{path}: is a pipe or a device, expected a file")
 
 
+def inside(root: Path, path: Path) -> Path:
+    """`path` itself, which lies below `root`; DamagedError if a link or its name leads elsewhere, or nowhere."""
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise DamagedError(f"{path}: leads to nothing; put the file itself there") from error
+    if not real.is_relative_to(root.resolve()):
+        raise DamagedError(f"{path}: leads out of {root}, and nothing outside is read; put the file itself there")
+    return path
+
+
 def read_json_lines(path: Path) -> list[Any]:
     """The records of a JSON-lines file; a half-written last line is left out, damage before it is an error."""
     lines = read_text(path).split("\n")
@@ -223,10 +235,14 @@ def make_folder(path: Path) -> None:
     """A folder at `path`, with those above it; one that is there is left as it is."""
     _require_held(path / "...")
     with _disk_errors(path, None):
+        new = list(itertools.takewhile(lambda place: not place.exists(), (path, *path.parents)))
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise UsageError(f"{path}: cannot be a folder: there is a file of that name, or above it") from error
+        # The name of a folder is an entry of the one above it, which a power cut may forget.
+        for folder in (*new, *(top.parent for top in new[-1:])):
+            _sync_directory(folder)
 
 
 def check_folder(path: Path) -> None:

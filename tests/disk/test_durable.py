@@ -70,6 +70,25 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path, read):
         read(tmp_path / "socket.json")
 
 
+def test_a_file_lies_inside_unless_a_link_or_its_name_leads_out(tmp_path):
+    root = tmp_path / "root"
+    (root / "deep").mkdir(parents=True)
+    (root / "file").write_text("here")
+    (tmp_path / "secret").write_text("there")
+    (root / "deep" / "alias").symlink_to("../file")
+    for path in (root / "file", root / "deep" / "alias", root / "deep" / ".." / "file"):
+        assert durable.inside(root, path) == path
+    (root / "out").symlink_to(tmp_path / "secret")
+    (root / "folder").symlink_to(tmp_path)
+    for path in (root / "out", root / "folder" / "secret", root / ".." / "secret"):
+        with pytest.raises(DamagedError, match=rf"{path.name}: leads out of .*root, .* put the file itself there"):
+            durable.inside(root, path)
+    (root / "circle").symlink_to("circle")
+    for path in (root / "circle", root / "nothing", root / "nul\0"):
+        with pytest.raises(DamagedError, match="leads to nothing"):
+            durable.inside(root, path)
+
+
 def test_a_file_beyond_the_budget_is_refused_before_it_is_read(tmp_path):
     """One of holes alone takes no room on the disk, and none in an archive."""
     with open(tmp_path / "holes.json", "wb") as file:

@@ -135,6 +135,16 @@ def test_a_published_directory_is_whole_or_absent(disk, tmp_path):
     assert made.images[-2] in whole
 
 
+def test_a_new_folder_is_on_the_disk_with_those_above_it(disk, tmp_path):
+    made = disk(tmp_path / "root")
+    place = tmp_path / "root" / "deep" / "deeper"
+    durable.make_folder(place)
+    durable.write_bytes(place / "file", b"saved")
+    made.cut("end")
+    for image in made.images[-2:]:
+        assert (image / "deep" / "deeper" / "file").read_bytes() == b"saved"
+
+
 def test_the_simulation_tears_what_is_not_synced(disk, tmp_path):
     """The control: a writer that does not sync is found out."""
     made = disk(tmp_path / "root")

@@ -129,6 +129,15 @@ def test_an_unfinished_dataset_of_countless_parts_is_counted_at_once(one_part):
         Dataset.open(one_part)
 
 
+@pytest.mark.parametrize("changes", [{"episodes_per_part": 0}, {"episodes": -3}, {"stages": [5, 4]}])
+def test_an_unfinished_dataset_whose_parts_cannot_be_counted_is_damage(one_part, changes):
+    recipe = durable.read_json(one_part / layout.RECIPE_FILE)
+    durable.write_json(one_part / layout.RECIPE_FILE, recipe | changes)
+    (one_part / layout.ROOT_FILE).unlink()
+    with pytest.raises(DamagedError, match=r"collection\.json: counts that cannot be"):
+        Dataset.open(one_part)
+
+
 # --- other people's files --------------------------------------------------------------------------------------------
 
 
