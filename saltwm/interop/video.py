@@ -1,9 +1,12 @@
 """Frames of a video file, decoded by the ffmpeg that imageio-ffmpeg brings."""
 
+import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,35 +22,60 @@ CONFINED = (
     "mov,mp4,avi,matroska,webm,gif",
 )
 """What ffmpeg may open."""
+MESSAGE_BYTES = 4096
+"""Bytes of ffmpeg's words that are looked at, the last ones; a line of a frame's header is far shorter."""
 
 
 def read_video(file: Path, start_seconds: float = 0.0, count: int | None = None) -> Iterator[NDArray[np.uint8]]:
-    """Frames [H, W, 3] from `start_seconds` on, as they are stored: none is repeated or dropped to keep a rate."""
+    """Frames [H, W, 3] from `start_seconds` on, upright: none is repeated or dropped to keep a rate."""
     import imageio_ffmpeg
 
-    width, height = video_size(file)
+    _require_decodable(file)
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", *CONFINED]
     command += ["-ss", f"{start_seconds:.6f}"] if start_seconds > 0 else []
     command += ["-i", f"file:{file}", "-map", "0:v:0", "-fps_mode", "passthrough"]
     command += ["-frames:v", str(count)] if count is not None else []
-    command += ["-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
-    size = width * height * 3
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    # Each frame says its size: ffmpeg turns the video of a phone that was held upright.
+    command += ["-f", "image2pipe", "-c:v", "ppm", "-pix_fmt", "rgb24", "-"]
+    # Its words go to a file: a pipe that nobody reads is full after 64 kB, and ffmpeg would wait forever.
+    with (
+        tempfile.TemporaryFile() as words,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=words) as process,
+    ):
         assert process.stdout is not None
-        assert process.stderr is not None
         try:
-            while len(data := process.stdout.read(size)) == size:
-                yield np.frombuffer(data, np.uint8).reshape(height, width, 3)
-            said = process.stderr.read().decode(errors="replace").strip()
-            if process.wait() or said:
-                last = said.splitlines()[-1] if said else f"ffmpeg ended with {process.returncode}"
-                raise DamagedError(f"{file}: cannot be decoded ({last[:200]})")
+            while (frame := _next_frame(file, process.stdout)) is not None:
+                yield frame
+            code, said = process.wait(), _last_line(words)
+            if code or said:
+                raise DamagedError(f"{file}: cannot be decoded ({said or f'ffmpeg ended with {code}'})")
         finally:
             process.kill()
 
 
-def video_size(file: Path) -> tuple[int, int]:
-    """Width and height in pixels; DamagedError unless it is a video."""
+def _next_frame(file: Path, stream: IO[bytes]) -> NDArray[np.uint8] | None:
+    """The next picture [H, W, 3] of a stream of PPM; None at its end, or where the last one is cut short."""
+    header = b"".join(stream.readline(MESSAGE_BYTES) for _ in range(3))
+    if not header:
+        return None
+    found = re.fullmatch(rb"P6\n(\d+) (\d+)\n255\n", header)
+    if found is None:
+        raise DamagedError(f"{file}: cannot be decoded (ffmpeg gave {header[:40]!r} for a frame)")
+    width, height = map(int, found.groups())
+    _require_budget(file, width, height)
+    data = stream.read(3 * width * height)
+    return np.frombuffer(data, np.uint8).reshape(height, width, 3) if len(data) == 3 * width * height else None
+
+
+def _last_line(words: IO[bytes]) -> str:
+    """The last line of what ffmpeg said, shortened; empty if it said nothing."""
+    words.seek(max(0, words.seek(0, os.SEEK_END) - MESSAGE_BYTES))
+    lines = words.read().decode(errors="replace").strip().splitlines()
+    return lines[-1][:200] if lines else ""
+
+
+def _require_decodable(file: Path) -> None:
+    """DamagedError unless it is a video whose frames fit into the budget; none is decoded for that."""
     import imageio_ffmpeg
 
     if not file.is_file():
@@ -60,6 +88,8 @@ def video_size(file: Path) -> tuple[int, int]:
         raise DamagedError(
             f"{file}: cannot be decoded as a video ({lines[-1][:200] if lines else 'ffmpeg said nothing'})"
         )
-    width, height = map(int, found.groups())
+    _require_budget(file, *map(int, found.groups()))
+
+
+def _require_budget(file: Path, width: int, height: int) -> None:
     budget.require(file, f"a frame of {width} x {height} pixels", 3 * width * height)
-    return width, height

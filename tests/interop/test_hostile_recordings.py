@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import struct
+import subprocess
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -122,6 +124,23 @@ def test_a_playlist_in_the_place_of_a_video_leads_to_no_other_file(tmp_path: Pat
     (tmp_path / "take.mp4").write_text(playlist.format("private.mp4"))
     with pytest.raises(DamagedError, match=r"take\.mp4: cannot be decoded"):
         list(read_video(tmp_path / "take.mp4"))
+
+
+@pytest.mark.timeout(60)
+def test_a_video_with_countless_damaged_frames_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    """ffmpeg says a line about each of them: more than a pipe holds."""
+    import imageio_ffmpeg
+
+    file = tmp_path / "take.avi"
+    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", "16x16", "-r", "10", "-i", "-"]
+    frames = np.random.default_rng(0).integers(0, 255, (1500, 16, 16, 3), np.uint8)
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", *raw, "-c:v", "mjpeg", str(file)]
+    subprocess.run(command, input=frames.tobytes(), check=True)
+    harmed = re.sub(rb"(?s)(\xff\xda.{12}).{46}", rb"\g<1>" + b"\x13\xff" * 23, file.read_bytes())
+    file.write_bytes(harmed)
+    with pytest.raises(DamagedError, match=r"take\.avi: cannot be decoded \(.{1,200}\)$"):
+        for _ in read_video(file):
+            pass
 
 
 # --- episodes --------------------------------------------------------------------------------------------------------

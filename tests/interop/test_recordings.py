@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from saltwm.ground.frames import square
 from saltwm.ground.rng import stream
 from saltwm.interop.importing import format_of, import_recordings
 from saltwm.interop.recordings import Recording
+from saltwm.interop.video import read_video
 from saltwm.jobs.data import DataImport
 from saltwm.jobs.inspection import look_at, stats
 
@@ -364,6 +366,22 @@ def test_a_folder_with_tables_is_brought_in(tmp_path: Path, as_video: bool) -> N
     dataset = import_recordings(source, tmp_path / "data", image_size=64)
     check_same(dataset, tolerance=3.0 if as_video else 0.0)
     assert [field.name for field in fields_of(dataset)] == ["x", "y"]
+
+
+@pytest.mark.parametrize(("degrees", "turns"), [(90, 1), (180, 2), (270, 3)])
+def test_a_video_of_a_phone_comes_in_upright(tmp_path: Path, degrees: int, turns: int) -> None:
+    """Phones store the picture of the sensor, and by how much a player turns it, counterclockwise."""
+    import imageio_ffmpeg
+
+    frames = np.asarray(EPISODES[0].frames)
+    write_video(tmp_path / "sensor.mp4", frames)
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-display_rotation", str(degrees)]
+    command += ["-i", str(tmp_path / "sensor.mp4"), "-c", "copy", str(tmp_path / "turned.mp4")]
+    subprocess.run(command, check=True)
+    found = np.stack(list(read_video(tmp_path / "turned.mp4"))).astype(float)
+    wanted = np.rot90(frames, turns, axes=(1, 2)).astype(float)
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).mean() <= 3.0  # of 255: what H.264 loses at this quality
 
 
 @pytest.mark.parametrize(
