@@ -6,6 +6,7 @@ it keeps.
 """
 
 import abc
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from saltwm.ground.checks import at_least, check, one_of
 from saltwm.ground.config import RenderQuality, Variant, WorldSpec
-from saltwm.ground.errors import DamagedError, NonFiniteError
+from saltwm.ground.errors import DamagedError, NonFiniteError, UsageError
 
 State = NDArray[np.float64]
 Frame = NDArray[np.uint8]
@@ -36,7 +37,20 @@ class StateField:
 
 
 def spell_fields(fields: tuple[StateField, ...]) -> str:
-    """Names, sizes and units in one line, as a dataset keeps them: joint_angles 2 rad, time 1 s."""
+    """Names, sizes and units in one line, as a dataset keeps them: joint_angles 2 rad, time 1 s.
+
+    UsageError for fields that `read_fields` could not tell apart again.
+    """
+    end = 0
+    for field in fields:
+        if not re.fullmatch(r"[^\s,]+", field.name):
+            raise UsageError(f"state field {field.name!r}: expected a name without spaces and commas")
+        if "," in field.unit:
+            raise UsageError(f"state field {field.name!r}: unit: expected no comma, found {field.unit!r}")
+        if field.start != end or field.stop <= end:
+            found = f"{field.start} to {field.stop}"
+            raise UsageError(f"state field {field.name!r}: expected its numbers from {end} on, found {found}")
+        end = field.stop
     return ", ".join(f"{field.name} {field.stop - field.start} {field.unit}".strip() for field in fields)
 
 

@@ -17,7 +17,7 @@ from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
 from saltwm.interop.pictures import read_picture
-from saltwm.interop.recordings import NUMBER_BYTES, Recording, choose_camera, numbers
+from saltwm.interop.recordings import NUMBER_BYTES, Recording, choose_camera, numbers, require_inside
 
 STATE_COLUMNS = ("state", "proprio", "observation_state")
 """The first of these that is there is the state."""
@@ -85,6 +85,7 @@ def open_lance(path: Path, camera: str | None = None) -> LanceTable:
     place = path if path.suffix == ".lance" else inside[0] if len(inside) == 1 else None
     if place is None or not place.is_dir():
         raise UsageError(f"{path}: expected a folder NAME.lance or one that holds a single one, found {len(inside)}")
+    require_inside(path, place)
     try:
         table = lance.dataset(str(place))
     except (ValueError, OSError) as error:

@@ -127,7 +127,7 @@ def open_lerobot(path: Path, camera: str | None = None) -> LeRobot:
     if not file.is_file():
         raise UsageError(f"{path}: not a LeRobot dataset (no meta/info.json)")
     try:
-        info = json.loads(durable.read_text(file))
+        info = json.loads(durable.read_text(durable.inside(path, file)))
         version, features = str(info["codebase_version"]), info["features"]
         cameras = [name for name, feature in features.items() if feature["dtype"] in {"video", "image"}]
         rate, states = float(info["fps"]), int(features.get(STATE, {"shape": [1]})["shape"][0])
@@ -146,7 +146,7 @@ def _read_episodes(path: Path) -> list[dict[str, Any]]:
     files = sorted((path / "meta" / "episodes").glob("*/*.parquet"))
     if not files:
         raise DamagedError(f"{path / 'meta/episodes'}: no Parquet file is there")
-    episodes = [episode for file in files for episode in _numbers_alone(_read_table(file)).to_pylist()]
+    episodes = [episode for file in files for episode in _numbers_of(path, file)]
     lacking = [key for key in ("episode_index", "length", "data/chunk_index") if episodes and key not in episodes[0]]
     if lacking or not episodes:
         raise DamagedError(f"{files[0]}: has no column {lacking[0]!r}" if lacking else f"{files[0]}: no episode")
@@ -175,9 +175,12 @@ def _read_table(file: Path) -> Any:
         raise DamagedError(f"{file}: not a readable Parquet file ({str(error).splitlines()[0][:200]})") from error
 
 
-def _numbers_alone(table: Any) -> Any:
-    """The columns of a table that hold a number in each row, or nothing."""
-    return table.select([field.name for field in table.schema if _is_number(field.type) or str(field.type) == "null"])
+def _numbers_of(path: Path, file: Path) -> list[dict[str, Any]]:
+    """The rows of a file, of the columns that hold a number in each row, or nothing."""
+    table = _read_table(durable.inside(path, file))
+    names = [field.name for field in table.schema if _is_number(field.type) or str(field.type) == "null"]
+    rows: list[dict[str, Any]] = table.select(names).to_pylist()
+    return rows
 
 
 def _is_number(kind: Any) -> bool:

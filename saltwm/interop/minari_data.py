@@ -13,7 +13,7 @@ from saltwm.envs.base import StateField
 from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
-from saltwm.interop.recordings import Recording, choose_camera
+from saltwm.interop.recordings import Recording, choose_camera, field_name, require_inside
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class MinariData:
         found, start = [], 0
         for key in self.states:
             size = int(np.prod(_spaces(self.data.observation_space)[key].shape))
-            found.append(StateField(key.replace(".", "_").replace(" ", "_"), start, start + size))
+            found.append(StateField(field_name(key.replace(".", "_")), start, start + size))
             start += size
         return tuple(found) or (StateField("step", 0, 1),)
 
@@ -60,6 +60,7 @@ def open_minari(path: Path, camera: str | None = None) -> MinariData:
     place = path / "data" if (path / "data" / "main_data.hdf5").is_file() else path
     if not (place / "main_data.hdf5").is_file():
         raise UsageError(f"{path}: not a Minari dataset (no data/main_data.hdf5)")
+    require_inside(path, place)
     _require_own_content(place / "main_data.hdf5")
     try:
         data = MinariDataset(place)

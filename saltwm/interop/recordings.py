@@ -72,6 +72,7 @@ def write_dataset(
     """
     path = Path(path)
     _check_name(name)
+    spell_fields(fields)  # which refuses what could not be read again
     for what, value in (("image_size", image_size), ("frame_every", frame_every)):
         at_least(what, value)
     writer = _Writer(path, name, fields, image_size, fit, frame_every)
@@ -262,6 +263,17 @@ def numbers(where: str, name: str, values: list[Any]) -> NDArray[np.float64]:
         return np.asarray(values, np.float64)
     except (ValueError, TypeError) as error:
         raise DamagedError(f"{where}: {name}: expected as many numbers in every row ({error})") from error
+
+
+def require_inside(root: Path, folder: Path) -> None:
+    """DamagedError for a link from `folder`, or at it, out of `root`: for libraries that open whatever lies there."""
+    for entry in (folder, *folder.rglob("*")):
+        durable.inside(root, entry)
+
+
+def field_name(text: str) -> str:
+    """A state field's name from somebody else's, without spaces and commas: a dataset keeps all names in one line."""
+    return re.sub(r"[\s,]", "_", text)
 
 
 def choose_camera(path: Path, cameras: list[str], camera: str | None) -> str:

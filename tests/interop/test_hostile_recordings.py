@@ -105,6 +105,52 @@ def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path, name: str, sai
     refused(source, said)
 
 
+# --- links -----------------------------------------------------------------------------------------------------------
+
+
+def move_out(file: Path) -> None:
+    """Elsewhere, with a link to it in its place."""
+    elsewhere = file.parents[len(file.parts) - 1 - file.parts.index("source")] / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
+    file.rename(elsewhere / file.name)
+    file.symlink_to(elsewhere / file.name)
+
+
+@pytest.mark.parametrize("name", ["take-1/0003.png", "take-1", "take-1.csv"])
+def test_a_link_out_of_a_folder_of_takes_is_refused(tmp_path: Path, name: str) -> None:
+    source = write_folder(tmp_path / "source", as_video=False)
+    move_out(source / name)
+    refused(source, rf"{name}: leads out of .*source, and nothing outside is read; put the file itself there")
+
+
+def test_a_link_to_a_video_elsewhere_is_refused(tmp_path: Path) -> None:
+    source = write_folder(tmp_path / "source", as_video=True)
+    move_out(source / "take-1.mp4")
+    refused(source, r"take-1\.mp4: leads out of .*source")
+
+
+@pytest.mark.parametrize(
+    "name", ["meta/info.json", "meta/episodes/chunk-000/file-000.parquet", "meta/episodes/chunk-000", "meta"]
+)
+def test_a_link_out_of_a_lerobot_dataset_is_refused(tmp_path: Path, name: str) -> None:
+    source = write_lerobot(tmp_path / "source", as_images=True)
+    move_out(source / name)
+    refused(source, r"(info\.json|file-000\.parquet): leads out of .*source")
+
+
+def test_a_link_out_of_a_lance_table_is_refused(tmp_path: Path) -> None:
+    source = write_lance(tmp_path / "source" / "pushes.lance").parent
+    move_out(next((source / "pushes.lance" / "data").iterdir()))
+    refused(source, r"\.lance: leads out of .*source")
+
+
+def test_a_link_to_minari_s_data_elsewhere_is_refused(tmp_path: Path) -> None:
+    with minari_file(tmp_path / "source") as h5:
+        h5["episode_0/observations"] = np.arange(9.0)
+    move_out(tmp_path / "source" / "data" / "main_data.hdf5")
+    refused(tmp_path / "source", r"main_data\.hdf5: leads out of .*source")
+
+
 # --- videos ----------------------------------------------------------------------------------------------------------
 
 

@@ -387,7 +387,13 @@ def test_a_video_of_a_phone_comes_in_upright(tmp_path: Path, degrees: int, turns
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("action_x", "force_x", "episode 1: action: expected shape"),
+        ("action_x", "force_x", "columns: expected action_x, action_y as in the first take, found action_y"),
+        ("state_y", "y", "columns: expected state_x, state_y as in the first take, found state_x"),
+        (
+            "remark",
+            "Action_X",
+            "columns: expected action_x, action_y as in the first take, found action_x, action_y, Action_X",
+        ),
         ("action_x,action_y", "force_x,force_y", "has no column that begins with action"),
         ("0.3,", "0.9,", r"take-1.csv: row 4: 0.700 s to the next row, usually 0.100"),
         ("0.2,", "0.2,much", r"take-1.csv: row 4: action_x is 'much.*', not a number"),
@@ -401,6 +407,112 @@ def test_a_table_that_is_wrong_is_refused(tmp_path: Path, old: str, new: str, sa
     with pytest.raises((DamagedError, MismatchError), match=said):
         import_recordings(source, tmp_path / "data")
     assert not (tmp_path / "data").exists()
+
+
+def write_take(folder: Path, name: str, header: list[str], rows: list[list[float]], pictures: list[str]) -> None:
+    """A take whose picture number n is of brightness n."""
+    (folder / name).mkdir(parents=True)
+    for number, picture_name in enumerate(pictures):
+        (folder / name / picture_name).write_bytes(encoded(np.full((8, 8, 3), number, np.uint8)))
+    with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8-sig") as file:  # as spreadsheets write it
+        csv.writer(file).writerows([header, *rows])
+
+
+def numbered(pattern: str, count: int = 4) -> list[str]:
+    return [pattern.format(number) for number in range(count)]
+
+
+def test_pictures_and_takes_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    source, data = tmp_path / "takes", tmp_path / "data"
+    for take in (1, 2):
+        write_take(
+            source, f"take-{take}", ["action"], [[take + n / 100] for n in range(12)], numbered("frame_{}.png", 12)
+        )
+    dataset = import_recordings(source, data, image_size=8)
+    shown = dataset.read_frames(np.zeros(12, np.int64), np.arange(12))
+    assert shown[:, 0, 0, 0].tolist() == list(range(12))
+    write_take(source, "take-10", ["action"], [[10 + n / 100] for n in range(12)], numbered("frame_{}.png", 12))
+    grown = import_recordings(source, data, image_size=8)
+    assert [int(grown.actions(number)[0, 0]) for number in range(3)] == [1, 2, 10]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (
+            ["1.png", "01.png", "2.png", "3.png"],
+            r"\d\.png: may come before or after 0?1\.png; expected numbers of as many",
+        ),
+        (["1.png", "1.jpg", "2.png", "3.png"], r"1\.\w+: may come before or after 1\.\w+; expected numbers of as many"),
+        (["0.9.png", "0.10.png", "0.11.png", "0.12.png"], r"0\.9\.png: may come before or after 0\.10\.png"),
+    ],
+)
+def test_names_that_leave_the_order_open_are_refused(tmp_path: Path, names: list[str], said: str) -> None:
+    write_take(tmp_path / "takes", "take-1", ["action"], [[1]] * 4, names)
+    with pytest.raises(DamagedError, match=said):
+        import_recordings(tmp_path / "takes", tmp_path / "data", image_size=8)
+    assert not (tmp_path / "data").exists()
+
+
+def test_two_takes_of_one_number_are_refused(tmp_path: Path) -> None:
+    for name in ("take-1", "take-01"):
+        write_take(tmp_path / "takes", name, ["action"], [[1]] * 4, numbered("{}.png"))
+    with pytest.raises(DamagedError, match=r"take-0?1: may come before or after take-0?1;"):
+        import_recordings(tmp_path / "takes", tmp_path / "data", image_size=8)
+
+
+def test_columns_go_by_their_names_whatever_their_order(tmp_path: Path) -> None:
+    source = tmp_path / "takes"
+    write_take(source, "t1", ["action_x", "action_y", "state_a", "state_b"], [[1, 2, 10, 20]] * 4, numbered("{}.png"))
+    write_take(source, "t2", ["state_b", "Action_Y", "action_x", "state_a"], [[20, 2, 1, 10]] * 4, numbered("{}.png"))
+    dataset = import_recordings(source, tmp_path / "data", image_size=8)
+    for number in range(2):
+        assert dataset.actions(number)[0].tolist() == [1, 2]
+        assert dataset.states(number)[0].tolist() == [10, 20]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    write_take(tmp_path / "takes", "t1", ["action_x", "Action_x"], [[1, 2]] * 4, numbered("{}.png"))
+    with pytest.raises(DamagedError, match=r"t1\.csv: two columns are called action_x; give each a name"):
+        import_recordings(tmp_path / "takes", tmp_path / "data", image_size=8)
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        (["state_x (m)", "state_y, raw"], ["x_(m)", "y__raw"]),
+        (["State_a", "STATE_b"], ["a", "b"]),
+    ],
+)
+def test_state_columns_of_any_name_can_be_read_again(tmp_path: Path, columns: list[str], names: list[str]) -> None:
+    write_take(tmp_path / "takes", "t1", ["Action_x", *columns], [[1, 10, 3]] * 4, numbered("{}.png"))
+    dataset = import_recordings(tmp_path / "takes", tmp_path / "data", image_size=8)
+    assert [field.name for field in fields_of(dataset)] == names
+    assert dataset.states(0)[0].tolist() == [10, 3]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ((StateField("x (m)", 0, 2),), r"state field 'x \(m\)': expected a name without spaces and commas"),
+        ((StateField("", 0, 2),), "state field '': expected a name"),
+        ((StateField("x", 0, 2, "m, s"),), "state field 'x': unit: expected no comma, found 'm, s'"),
+        ((StateField("x", 1, 2),), "state field 'x': expected its numbers from 0 on, found 1 to 2"),
+        (
+            (StateField("x", 0, 0), StateField("y", 0, 2)),
+            "state field 'x': expected its numbers from 0 on, found 0 to 0",
+        ),
+    ],
+)
+def test_fields_that_could_not_be_read_again_are_refused_before_anything_is_written(
+    tmp_path: Path, fields: tuple[StateField, ...], said: str
+) -> None:
+    def never() -> Any:
+        raise AssertionError("an episode was asked for")
+        yield
+
+    with pytest.raises(UsageError, match=said):
+        write_dataset(tmp_path / "data", never(), name="my-robot", fields=fields)
 
 
 def test_what_holds_no_recordings_is_refused(tmp_path: Path) -> None:
