@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
+from saltwm.explore.browsing import task_set
 from saltwm.explore.catalogue import planners_for
 from saltwm.explore.desk import Desk, plain, png, shown_size
-from saltwm.explore.messages import MOST_HISTORY, Advance, Answer, Command, Decide, Draw, OfModel
+from saltwm.explore.messages import MOST_HISTORY, Advance, Answer, Command, Decide, Draw, Episode, OfModel
 from saltwm.explore.scenes import action_names, scene_of
 from saltwm.ground.checks import one_of
 from saltwm.ground.config import ModelConfig, PriorPlanner
@@ -109,7 +110,7 @@ def _range(states: State, index: int) -> dict[str, float]:
 
 def draw(desk: Desk, ask: Draw) -> Answer:
     """The picture of a state, and the state as the world allows it."""
-    env = desk.env_of(ask.model)
+    env = desk.env_of(ask.model, ask.variant)
     state = scene_of(env.name).settle(desk.state(env, ask.state))
     env.restore(state)
     return Answer(plain({"state": state}), [png(env.draw(shown_size(env)))])
@@ -117,7 +118,7 @@ def draw(desk: Desk, ask: Draw) -> Answer:
 
 def advance(desk: Desk, ask: Advance) -> Answer:
     """Carry actions out until they or the way end; a picture of every step, the cost seen at the last."""
-    env = desk.env_of(ask.model)
+    env = desk.env_of(ask.model, ask.variant)
     state, goal = desk.state(env, ask.state), desk.state(env, ask.goal)
     env.reset(options={"state": state, "goal": goal})
     states, distances, pictures = [], [], []
@@ -133,20 +134,35 @@ def advance(desk: Desk, ask: Advance) -> Answer:
 
 def command(desk: Desk, ask: Command) -> Answer:
     """The command that acts from this start to this goal as the page does: the same plans, the same steps."""
-    env = desk.env_of(ask.model)
     one_of("planner", ask.planner, planners_for(desk, ask.model))
     job = Play(
         str(desk.checkpoint(ask.model)),
-        start=json.dumps(desk.state(env, ask.start).tolist()),
-        goal=json.dumps(desk.state(env, ask.goal).tolist()),
         planner=planner_named(ask.planner),
         horizon=ask.horizon_blocks,
         look_every=ask.look_every,
         history=ask.history_frames,
-        seed=ask.seed,
-        unbounded=not ask.bounded,
+        **(_by_hand(desk, ask) if ask.recorded is None else _as_recorded(desk, ask, ask.recorded)),
     )
     return Answer({"command": spell(job)})
+
+
+def _by_hand(desk: Desk, ask: Command) -> dict[str, Any]:
+    """The options of a start and a goal that a person set."""
+    env = desk.env_of(ask.model)
+    start, goal = (json.dumps(desk.state(env, numbers).tolist()) for numbers in (ask.start, ask.goal))
+    return {"start": start, "goal": goal, "seed": ask.seed, "unbounded": not ask.bounded}
+
+
+def _as_recorded(desk: Desk, ask: Command, recorded: Episode) -> dict[str, Any]:
+    """The options of a recorded task, whose protocol and number say the rest: physics, bounds and random numbers."""
+    file, tasks = task_set(desk, recorded)
+    if (ask.bounded, ask.seed) != (tasks.protocol.bound_actions, tasks.seed):
+        bounds = "inside their bounds" if tasks.protocol.bound_actions else "free"
+        raise UsageError(
+            f"command: task {recorded.task} of {file.name} has seed {tasks.seed} and actions that are {bounds}; no "
+            "command changes these two; choose them again, or move the goal to leave the recorded task"
+        )
+    return {"task_set": file, "task": recorded.task}
 
 
 # --- one decision ----------------------------------------------------------------------------------------------------
@@ -158,7 +174,7 @@ def decide(desk: Desk, ask: Decide) -> Answer:
 
     from saltwm.ground.rng import torch_stream
 
-    env, model = desk.env_of(ask.model), desk.model(ask.model)
+    env, model = desk.env_of(ask.model, ask.variant), desk.model(ask.model)
     state, goal = desk.state(env, ask.state), desk.state(env, ask.goal)
     one_of("planner", ask.planner, planners_for(desk, ask.model))
     agent = _agent(desk, ask, env)
@@ -204,6 +220,7 @@ def _agent(desk: Desk, ask: Decide, env: PlanningEnv) -> "Agent":
         planner,
         horizon_blocks=ask.horizon_blocks,
         look_every=ask.look_every,
+        goal_blocks=ask.goal_blocks,
         history_frames=ask.history_frames,
         action_low=env.action_space.low if ask.bounded else None,
         action_high=env.action_space.high if ask.bounded else None,

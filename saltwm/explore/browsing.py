@@ -138,10 +138,7 @@ def _models_by_hash(desk: Desk) -> dict[str, str]:
 
 def episode(desk: Desk, ask: Episode) -> Answer:
     """The episode seen again: now, goal, and what was imagined at each plan; costs and distances by step."""
-    root = desk.path(ask.results, "results")
-    folder = next((folder for folder in _cell_folders(root) if folder.name == ask.cell), None)
-    if folder is None:
-        raise UsageError(f"{ask.results}: no evaluation is called {ask.cell!r:.80}")
+    root, folder = _found(desk, ask)
     cell = _read(root, folder)
     inside(root, f"evaluations/{folder.name}/actions.npy")
     if not desk.has_simulator(cell.evaluation.environment):
@@ -170,9 +167,28 @@ def episode(desk: Desk, ask: Episode) -> Answer:
         "actions": outcome.actions,
         "state": states[0],
         "goal": goal,
+        "bounded": tasks.protocol.bound_actions,
+        "variant": tasks.protocol.variant,
+        "goal_steps": tasks.protocol.goal_offset_steps,
         "command": _command(desk, root, cell, name, ask.task),
     }
     return Answer(plain(header), [png(picture) for picture in (*pictures, *frames)])
+
+
+def _found(desk: Desk, ask: Episode) -> tuple[Path, Path]:
+    """The results folder, and that of the cell in it."""
+    root = desk.path(ask.results, "results")
+    folder = next((folder for folder in _cell_folders(root) if folder.name == ask.cell), None)
+    if folder is None:
+        raise UsageError(f"{ask.results}: no evaluation is called {ask.cell!r:.80}")
+    return root, folder
+
+
+def task_set(desk: Desk, ask: Episode) -> tuple[Path, TaskSet]:
+    """The frozen tasks that a recorded episode is one of, and their file."""
+    root, folder = _found(desk, ask)
+    cell = _read(root, folder)
+    return root / cell.evaluation.tasks_file, _tasks(root, cell)
 
 
 def _told(cell: Cell, task: int) -> Answer:

@@ -144,9 +144,9 @@ class Desk:
             raise UsageError(f"{world.environment!r:.80}: there is no simulator of this environment here")
         return make_env(world.environment, variant=variant, image_size=world.image_size, render_quality=world.render)
 
-    def env_of(self, model: str) -> PlanningEnv:
-        """The simulator of the world that a model learnt."""
-        return self.env(self.info(model).world, "clean")
+    def env_of(self, model: str, variant: Variant = "clean") -> PlanningEnv:
+        """The simulator of the world that a model learnt; its pictures are the same in each variant."""
+        return self.env(self.info(model).world, variant)
 
     def is_simulated(self, model: str) -> bool:
         """Whether there is a simulator that draws what the model learnt from; recordings have none."""

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
+from saltwm.ground.config import Variant
 from saltwm.ground.errors import DamagedError, SaltError
-from saltwm.ground.strict_json import from_plain
+from saltwm.ground.strict_json import LATER, from_plain
 
 MOST_BYTES = 64 * 1024
 """Of a message from the page."""
@@ -68,6 +69,7 @@ class Draw(Request):
 
     model: Name
     state: State
+    variant: Variant = field(default="clean", metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,10 @@ class Decide(Request):
     """States at the beginning of the last action blocks, oldest first; none before the first one."""
     past_actions: Actions
     """What was carried out from the first of them until now."""
+    variant: Variant = field(default="clean", metadata=LATER)
+    """Physics and success rule: those of the protocol for a recorded task."""
+    goal_blocks: Annotated[int, Field(ge=1, le=1000)] | None = field(default=None, metadata=LATER)
+    """Blocks until the goal is due, as the protocol of a recorded task says; None for the horizon."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,7 @@ class Advance(Request):
     state: State
     goal: State
     actions: Actions
+    variant: Variant = field(default="clean", metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -123,6 +130,8 @@ class Command(Request):
     history_frames: HistoryFrames
     seed: Index
     bounded: bool
+    recorded: Episode | None = field(default=None, metadata=LATER)
+    """The recorded task that start and goal are of, if they are."""
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,15 @@ SHIPPED = [ROOT / "checkpoints" / name for name in ("two-room-salt", "two-room-l
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory):
-    """Two cells of the shipped results: SALT and LeWM on the same tasks."""
+    """Three cells of the shipped results: SALT and LeWM on the same tasks, and SALT on the authors'."""
     import shutil
 
     root = tmp_path_factory.mktemp("shipped") / "results"
-    for name in ("two-room-salt-clean-seed1", "two-room-lewm-clean-seed1"):
+    for name in ("two-room-salt-clean-seed1", "two-room-lewm-clean-seed1", "two-room-salt-paper-seed1"):
         shutil.copytree(ROOT / "results/evaluations" / name, root / "evaluations" / name)
     (root / "tasks").mkdir()
-    shutil.copy(ROOT / "results/tasks/two-room-clean-seed1.json", root / "tasks")
+    for protocol in ("clean", "paper"):
+        shutil.copy(ROOT / f"results/tasks/two-room-{protocol}-seed1.json", root / "tasks")
     return root
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from conftest import SHIPPED
 
-from saltwm.disk.records import read_tasks
+from saltwm.disk.records import Task, read_tasks
 from saltwm.envs import make_env
 from saltwm.explore.desk import Desk
 from saltwm.explore.folders import find_places
@@ -30,8 +30,8 @@ def ask(desk, ask_, **options):
     return found
 
 
-def decide(desk, task, **options):
-    usual = {"model": "two-room-salt", "state": task.state, "goal": task.goal, "planner": "gauss-newton"}
+def decide(desk, on, **options):
+    usual = {"model": "two-room-salt", "state": on.state, "goal": on.goal, "planner": "gauss-newton"}
     usual |= {"horizon_blocks": 5, "seed": 1, "number": 0, "task": 0, "bounded": True}
     return ask(desk, "decide", **{**usual, "look_every": None, "executed_blocks": 0, "rest": [], **NO_PAST, **options})
 
@@ -55,6 +55,40 @@ def test_a_recorded_episode_is_repeated_by_deciding_and_advancing_live(desk, res
     assert len(went["states"]) == recorded.record.steps_taken
     # The record is of another processor, which rounds otherwise.
     assert went["distances"][-1] == pytest.approx(recorded.record.final_distance, rel=1e-4)
+
+
+def test_a_task_of_the_authors_is_planned_as_recorded_with_its_own_bounds_and_number(desk, results):
+    cell = "two-room-salt-paper-seed1"
+    recorded = read_outcomes(results / "evaluations" / cell)[3].actions
+    shown = ask(desk, "episode", results="results", cell=cell, task=3).header
+    assert (shown["bounded"], shown["variant"], shown["goal_steps"]) == (False, "paper", 25)
+    lone = Task(3, 0, 0, tuple(shown["state"]), tuple(shown["goal"]), 0.0)
+
+    def error(**options):
+        asked = {"planner": "cem", "bounded": shown["bounded"], "variant": shown["variant"], "task": 3, **options}
+        planned = np.array(decide(desk, lone, **asked).header["actions"])[: len(recorded)]
+        return np.abs(planned - recorded[: len(planned)]).max()
+
+    assert error() < 1e-4  # the record is of another processor
+    assert error(bounded=True) > 1  # the controls
+    assert error(task=0) > 1e-2
+
+
+def test_the_authors_physics_are_asked_for_by_name(desk):
+    at_the_wall = {"model": "two-room-salt", "state": [98.0, 150.0], "goal": [20.0, 20.0], "actions": [[1.0, 0.5]] * 8}
+    ends = {name: ask(desk, "advance", **at_the_wall, variant=name).header["states"] for name in ("paper", "clean")}
+    for name, states in ends.items():
+        env = make_env("two-room", variant=name)
+        env.restore(np.array([98.0, 150.0]))
+        assert states == [env.step(np.array([1.0, 0.5], np.float32))[0].tolist() for _ in range(8)]
+    assert ends["paper"] != ends["clean"]
+    assert ask(desk, "advance", **at_the_wall).header["states"] == ends["clean"]
+
+
+def test_a_goal_is_due_when_the_protocol_says(desk, task):
+    looks = {"look_every": 1, "executed_blocks": 3}
+    assert len(decide(desk, task, **looks).header["actions"]) == 10  # of five blocks
+    assert len(decide(desk, task, **looks, goal_blocks=20).header["actions"]) == 25
 
 
 def test_a_model_that_looks_back_decides_live_with_what_it_saw_and_did_before(desk, task):

@@ -318,14 +318,92 @@ def test_act_on_this_task_plans_as_the_record_did(page, running):
     page.open(running, "browse?cell=two-room-salt-clean-seed1&task=0")
     page.named("a", "Act on this task").click()
     page.wait(lambda: page.all("main[aria-busy=false] .view h1") and page.all("h1")[0].text == "Watch a model act")
-    page.wait(lambda: "task=0" not in page.driver.current_url)  # by now it names start and goal
-    for words in ("planner=cem", "look=plan", "horizon=5"):
+    page.wait_until_ready()
+    for words in ("planner=cem", "look=plan", "horizon=5", "task=0"):
         assert words in page.driver.current_url
     assert [select.get_property("value") for select in page.all(".panel select")][:3] == [
         "two-room-salt",
         "cem",
         "plan",
     ]
+
+
+def is_bounded(page):
+    label = next(label for label in page.all("label.check") if "bounds" in label.text)
+    return label.find_element("css selector", "input").is_selected()
+
+
+def test_a_task_of_the_authors_keeps_its_number_and_its_bounds_until_the_goal_is_moved(page, running):
+    page.open(running, "browse?cell=two-room-salt-paper-seed1&task=3")
+    page.named("a", "Act on this task").click()
+    page.wait(lambda: page.all("h1") and page.all("h1")[0].text == "Watch a model act")
+    page.wait_until_ready()
+    page.open(running, page.driver.current_url.split("#/")[1])  # an address that was shared
+    assert not is_bounded(page)
+    assert "Task 3 of two-room-salt-paper-seed1." in page.all(".lead")[0].text
+    page.named("button", "Copy command").click()
+    page.wait(lambda: "saltwm play" in page.all("#notice")[0].text)
+    for words in ("two-room-paper-seed1.json", "--task 3", "--planner cem"):
+        assert words in page.all("#notice")[0].text
+    page.click_at(page.all(".pictures .frame")[2], 0.2, 0.2)
+    page.wait(lambda: "goal=" in page.driver.current_url)
+    assert "cell=" not in page.driver.current_url
+    assert "bounded=0" in page.driver.current_url
+    assert "Task" not in page.all(".lead")[0].text
+    page.open(running, page.driver.current_url.split("#/")[1])
+    assert not is_bounded(page)
+
+
+def test_zero_and_large_numbers_of_an_address_are_taken_as_they_are(page, running):
+    page.open(running, "act?model=two-room-salt&planner=cem&seed=0&horizon=20&look=5")
+    for words in ("seed=0", "horizon=20", "look=5"):
+        assert words in page.driver.current_url
+    page.open(running, "act?model=two-room-salt&planner=cem&seed=1.5&horizon=x&look=")
+    for words in ("horizon=5", "look=1"):  # what is no whole number is left as it was
+        assert words in page.driver.current_url
+    assert "seed" not in page.driver.current_url
+
+
+def test_space_plays_after_a_click_on_the_goal(page, running):
+    page.open(running, "act?model=two-room-salt&planner=gauss-newton&start=60_130&goal=70_140")
+    page.click_at(page.all(".pictures .frame")[2], 92 / 224, 56 / 224)
+    assert page.driver.switch_to.active_element.tag_name == "canvas"
+    page.press(" ")
+    page.wait(lambda: "Reached in" in page.all("[role=status].small")[0].text)
+
+
+@pytest.mark.parametrize("view", ["browse?cell=two-room-salt-clean-seed1&task=0", "data"])
+def test_a_row_that_was_chosen_with_enter_keeps_the_focus_and_space_plays(page, running, view):
+    from selenium.webdriver.common.keys import Keys
+
+    page.open(running, view)
+    page.wait(lambda: page.all(".scrub output")[0].text != "0 / 0")
+    page.driver.execute_script("document.querySelectorAll('tbody tr')[3].focus()")
+    page.press(Keys.ENTER)
+    page.wait(lambda: page.all("tbody tr")[3].get_attribute("aria-selected") == "true")
+    page.wait_until_ready()
+    assert page.driver.switch_to.active_element == page.all("tbody tr")[3]
+    page.press(" ")
+    page.wait(lambda: not page.all(".scrub output")[0].text.startswith("0 /"))
+
+
+def test_of_two_models_chosen_at_once_the_later_one_is_shown(page):
+    names = ("push-t-salt", "two-room-salt", "two-room-lewm")
+    with exploring(*(ROOT / "checkpoints" / name for name in names)) as server:
+        page.open(server, "act?model=two-room-salt")
+        (worker,) = server.workers()
+        os.kill(worker, signal.SIGSTOP)  # so that the second comes before the first is answered
+        page.choose("Model", "push-t-salt")
+        page.choose("Model", "two-room-lewm")
+        os.kill(worker, signal.SIGCONT)
+        page.wait(lambda: "model=two-room-lewm" in page.driver.current_url)
+        page.wait_until_ready()
+        time.sleep(1)  # whatever the first might still do
+        page.wait_until_ready()
+        assert page.all("#notice")[0].get_property("textContent") == ""
+        start = re.search(r"start=([^&]+)", page.driver.current_url)[1]
+        assert len(start.split("_")) == 2
+        page.driver.get("about:blank")
 
 
 def test_scrubbing_moves_the_picture_and_the_address(page, running):
@@ -448,6 +526,21 @@ def test_axe_finds_nothing_serious(page, running, theme):
         serious = [v for v in report["violations"] if v["impact"] in ("serious", "critical")]
         found |= {f"{view}: {v['id']}": [node["html"][:120] for node in v["nodes"]] for v in serious}
     assert found == {}
+
+
+def test_a_list_that_could_not_be_had_is_asked_for_again(page, running):
+    page.open(running, "data")
+    script = """
+        const done = arguments[0];
+        import('./world.js').then(async ({ catalogue, live, shared }) => {
+          shared.catalogue = null;
+          live.ask = () => Promise.reject(new Error('the worker ended 2 times while it answered'));
+          const first = await catalogue().catch((error) => error.message);
+          delete live.ask;
+          done([first, await catalogue().then((found) => found.models.length, (error) => error.message)]);
+        });
+    """
+    assert page.driver.execute_async_script(script) == ["the worker ended 2 times while it answered", 2]
 
 
 def test_reduced_motion_goes_straight_to_the_end(page, running):

@@ -17,7 +17,14 @@ const PLANNERS = {
   mppi: "A mean of candidates, weighted by their costs.",
 };
 const LAST = "last candidates";
+const LOOKS = [["plan", "the whole plan"], ["1", "one block"], ["2", "two blocks"], ["3", "three blocks"]];
 const SPEEDS = { slow: 240, normal: 90, fast: 25, "no pause": 0 };
+
+// A whole number of an address inside its bounds; `usual` where there is none.
+function whole(text, low, high, usual) {
+  const value = text === null || text.trim() === "" ? NaN : Number(text);
+  return Number.isInteger(value) ? Math.max(low, Math.min(high, value)) : usual;
+}
 
 export async function act(query) {
   const { models } = await catalogue();
@@ -27,7 +34,7 @@ export async function act(query) {
   const s = {
     model: asked.name, scene: null, start: null, state: null, goal: null, queue: [], step: 0, plans: 0, sinceLook: 0,
     planner: null, horizon: 5, look: "1", history: 1, looked: [], taken: [], begin: 0, speed: "normal",
-    seed: 1, task: 0, playing: false, running: false, epoch: 0, reached: false, closed: false,
+    seed: 1, task: 0, recorded: null, variant: "clean", goalBlocks: null, loads: 0, playing: false, running: false, epoch: 0, reached: false, closed: false,
     distances: [], seen: [], expected: [], times: [], been: [], decision: null, handle: 0, sheet: null, pictures: {},
   };
 
@@ -54,15 +61,15 @@ export async function act(query) {
   let planCard = null;
   let chartCard = null;
 
-  const modelChoice = choice("Model", able.map((entry) => entry.name), s.model, (value) => { s.model = value; load(new URLSearchParams()); });
+  const modelChoice = choice("Model", able.map((entry) => entry.name), s.model, (value) => load(new URLSearchParams(), value));
   const plannerHint = h("p", { class: "soft small" });
   const plannerChoice = choice("Planner", ["cem"], null, (value) => { s.planner = value; plannerHint.textContent = PLANNERS[value] ?? ""; remember(); });
   const key = h("div", { class: "legend" });
-  const lookChoice = choice("Look again after", [["plan", "the whole plan"], ["1", "one block"], ["2", "two blocks"], ["3", "three blocks"]], s.look, (value) => { s.look = value; remember(); });
+  const lookChoice = choice("Look again after", LOOKS, s.look, (value) => { s.look = value; remember(); });
   const historyChoice = choice("Frames that it is shown", [["1", "the present alone"]], "1", (value) => { s.history = Number(value); remember(); });
   const speedChoice = choice("Speed", Object.keys(SPEEDS), s.speed, (value) => { s.speed = value; });
-  const horizon = slider("Horizon", { low: 1, high: 10, step: 1, value: s.horizon, unit: " blocks" }, (value) => { s.horizon = value; remember(); });
-  const bounded = h("input", { type: "checkbox", checked: true });
+  const horizon = slider("Horizon", { low: 1, high: 20, step: 1, value: s.horizon, unit: " blocks" }, (value) => { s.horizon = value; remember(); });
+  const bounded = h("input", { type: "checkbox", checked: true, on: { change: () => remember() } });
   const through = h("input", { type: "checkbox", checked: true, on: { change: () => showNow() } });
   const episode = h("input", { type: "number", min: 0, value: 0, "aria-label": "Episode" });
   const from = slider("Start at step", { low: 0, high: 1, step: 1, value: 0 }, () => fromEpisode());
@@ -74,46 +81,80 @@ export async function act(query) {
   // What an address says of who acts; what it leaves out stays as it is.
   function settings(next) {
     s.planner = next.get("planner") ?? s.planner;
-    s.horizon = Math.max(1, Math.min(10, Number(next.get("horizon")) || s.horizon));
-    s.look = ["1", "2", "3", "plan"].includes(next.get("look")) ? next.get("look") : s.look;
-    s.seed = Number(next.get("seed")) || s.seed;
-    s.history = Math.max(1, Math.floor(Number(next.get("history"))) || s.history);
+    s.horizon = whole(next.get("horizon"), 1, 20, s.horizon);
+    s.look = next.get("look") === "plan" ? "plan" : String(whole(next.get("look"), 1, 20, s.look));
+    s.seed = whole(next.get("seed"), 0, 1e7, s.seed);
+    s.history = whole(next.get("history"), 1, 8, s.history);
+    bounded.checked = Boolean(whole(next.get("bounded"), 0, 1, s.recorded ? s.recorded.bounded : bounded.checked));
     horizon.set(s.horizon);
-    lookChoice.select.value = s.look;
+    setOptions(lookChoice.select, LOOKS.some(([key]) => key === s.look) ? LOOKS : [...LOOKS, [s.look, `${s.look} blocks`]], s.look);
   }
 
-  async function load(next) {
+  // The recorded task that an address names: its start and goal, and the rules of its protocol.
+  async function recordedTask(next) {
+    if (!next.get("cell")) return null;
+    const episode = { results: next.get("results"), cell: next.get("cell"), task: whole(next.get("task"), 0, 1e7, 0) };
+    const { state, goal, bounded, variant, goal_steps } = (await live.ask("episode", episode)).header;
+    return { episode, state, goal, bounded, variant, goal_steps };
+  }
+
+  // Who moves the start or the goal is on a task of their own, under the rules of a task by hand.
+  function leaveRecorded() {
+    Object.assign(s, { recorded: null, task: 0, variant: "clean", goalBlocks: null });
+    sayLead();
+  }
+
+  function enterRecorded(recorded) {
+    const { episode, variant, goal_steps, state, goal } = recorded;
+    Object.assign(s, { recorded, task: episode.task, variant, goalBlocks: Math.ceil(goal_steps / s.scene.frameskip), start: state, goal });
+  }
+
+  function sayLead() {
+    const which = s.recorded ? `Task ${s.task} of ${s.recorded.episode.cell}. ` : "";
+    lead.textContent = `${which}The agent is given one picture of its goal. It looks, plans in its latent space, acts, and looks again. ${s.scene.handles.length ? "Click in a picture to move the goal or to push the world" : "Move the goal, or the world, with the sliders"}, then press Play.`;
+  }
+
+  // The old world stays until all of the new one is known; of two loads the later one counts.
+  async function load(next, model = s.model) {
     pause();
-    s.epoch += 1;
-    shared.model = s.model;
-    settings(next);
+    s.loads += 1;
+    const mine = s.loads;
+    const overtaken = () => s.closed || mine !== s.loads;
     try {
-      const { header } = await live.ask("scene", { model: s.model });
-      s.scene = header;
+      const { header } = await live.ask("scene", { model });
+      if (overtaken()) return;
+      const recorded = await recordedTask(next);
+      if (overtaken()) return;
+      pause();
+      s.epoch += 1;
+      stored = null;
+      shared.model = model;
+      Object.assign(s, { model, scene: header, start: header.state, goal: header.goal, step: 0, queue: [], decision: null, sheet: null });
+      leaveRecorded();
+      if (recorded) enterRecorded(recorded);
+      else if (next.get("start") && next.get("goal")) [s.start, s.goal] = [next.get("start"), next.get("goal")].map((text) => text.split("_").map(Number));
+      s.state = s.start;
+      settings(next);
       setOptions(plannerChoice.select, header.planners, header.planners.includes(s.planner) ? s.planner : header.planners[0]);
       s.planner = plannerChoice.select.value;
       dressHistory();
       plannerHint.textContent = PLANNERS[s.planner] ?? "";
-      s.start = header.state;
-      s.goal = header.goal;
-      s.task = 0;
-      if (next.get("cell")) {
-        const recorded = await live.ask("episode", { results: next.get("results"), cell: next.get("cell"), task: Number(next.get("task")) });
-        [s.start, s.goal, s.task] = [recorded.header.state, recorded.header.goal, Number(next.get("task"))];
-      } else if (next.get("start") && next.get("goal")) {
-        [s.start, s.goal] = [next.get("start"), next.get("goal")].map((text) => text.split("_").map(Number));
-      }
       dressHold();
-      lead.textContent = `The agent is given one picture of its goal. It looks, plans in its latent space, acts, and looks again. ${header.handles.length ? "Click in a picture to move the goal or to push the world" : "Move the goal, or the world, with the sliders"}, then press Play.`;
-      await Promise.all([place(goal, "goal", s.goal), place(now, "state", s.start)]);
+      sayLead();
+      const exact = s.recorded !== null; // a record is what it is; what comes by hand is put right
+      await Promise.all([place(goal, "goal", s.goal, exact), place(now, "state", s.start, exact)]);
+      if (overtaken()) return;
       reset();
-      s.sheet = null;
       if (header.dataset) {
         openEpisode(header.episode ?? 0, true);
-        gallery(s.model).then((sheet) => { if (s.closed) return; s.sheet = sheet; unfollow(); unfollow = followDecoder(s.model, dreamWord); dreamWord(); }).catch(failed);
+        gallery(model).then((sheet) => { if (overtaken()) return; s.sheet = sheet; unfollow(); unfollow = followDecoder(s.model, dreamWord); dreamWord(); }).catch(failed);
       }
       dreamWord();
-    } catch (error) { failed(error); }
+    } catch (error) {
+      if (overtaken()) return;
+      modelChoice.select.value = s.model;
+      failed(error);
+    }
   }
 
   // A model that looks back can be shown more frames than it is shown by itself, as `evaluate --history` does.
@@ -133,8 +174,10 @@ export async function act(query) {
 
   let stored = null;
   async function openEpisode(number_, keep = false) {
+    const scene = s.scene;
     try {
-      const { header } = await live.ask("recorded", { dataset: s.scene.dataset, episode: number_ });
+      const { header } = await live.ask("recorded", { dataset: scene.dataset, episode: number_ });
+      if (scene !== s.scene) return;
       stored = header;
       episode.max = String(s.scene.lengths.length - 1);
       episode.value = String(number_);
@@ -148,6 +191,7 @@ export async function act(query) {
 
   const fromEpisode = newest(async () => {
     if (!stored) return;
+    leaveRecorded();
     s.start = stored.states[Number(from.input.value)];
     s.goal = stored.states[Number(to.input.value)];
     await Promise.all([place(goal, "goal", s.goal, true), place(now, "state", s.start, true)]);
@@ -156,7 +200,9 @@ export async function act(query) {
 
   // A state, as the world allows it, and its picture.
   async function place(picture, key, state, exact = false) {
-    const { header, blobs } = await live.ask("draw", { model: s.model, state });
+    const scene = s.scene;
+    const { header, blobs } = await live.ask("draw", { model: s.model, state, variant: s.variant });
+    if (scene !== s.scene) return; // of another world by now
     s[key] = exact ? state : header.state;
     if (key === "state" && s.step === 0) s.start = s[key];
     s.pictures[key] = await bitmap(blobs[0]);
@@ -204,6 +250,7 @@ export async function act(query) {
   function change(key, edit) {
     const state = [...s[key]];
     edit(state);
+    if (s.recorded && (key === "goal" || s.step === 0)) leaveRecorded();
     s[key] = state;
     s.epoch += 1;
     s.reached = false;
@@ -279,7 +326,7 @@ export async function act(query) {
   async function decide() {
     const epoch = s.epoch;
     const planner = s.planner;
-    const { header, blobs } = await live.ask("decide", { model: s.model, state: s.state, goal: s.goal, planner, horizon_blocks: s.horizon, seed: s.seed, number: s.plans, task: s.task, bounded: bounded.checked, look_every: looks(), executed_blocks: Math.floor(s.step / s.scene.frameskip), rest: wholeBlocks(s.queue), history_frames: s.history, ...past() });
+    const { header, blobs } = await live.ask("decide", { model: s.model, state: s.state, goal: s.goal, planner, horizon_blocks: s.horizon, seed: s.seed, number: s.plans, task: s.task, bounded: bounded.checked, look_every: looks(), executed_blocks: Math.floor(s.step / s.scene.frameskip), rest: wholeBlocks(s.queue), history_frames: s.history, variant: s.variant, goal_blocks: s.goalBlocks, ...past() });
     if (epoch !== s.epoch) return; // pushed meanwhile: it looks once more
     const skip = s.scene.frameskip;
     s.plans += 1;
@@ -312,10 +359,14 @@ export async function act(query) {
     const epoch = s.epoch;
     if ((s.step - s.begin) % s.scene.frameskip === 0) s.looked[s.step] = s.state;
     const actions = s.queue.splice(0, count);
-    const { header, blobs } = await live.ask("advance", { model: s.model, state: s.state, goal: s.goal, actions });
+    const plan = s.decision;
+    const { header, blobs } = await live.ask("advance", { model: s.model, state: s.state, goal: s.goal, actions, variant: s.variant });
     for (const [place_, state] of header.states.entries()) {
       const image = await bitmap(blobs[place_]);
-      if (epoch !== s.epoch) { s.queue = [...actions.slice(place_), ...s.queue]; return; } // pushed: the rest is still to be done
+      if (epoch !== s.epoch) {
+        if (plan === s.decision) s.queue = [...actions.slice(place_), ...s.queue]; // pushed: the rest is still to be done
+        return;
+      }
       s.taken[s.step] = actions[place_];
       s.step += 1;
       s.sinceLook += 1;
@@ -457,13 +508,13 @@ export async function act(query) {
   }
 
   function remember() {
-    writeAddress("act", { model: s.model, planner: s.planner, horizon: s.horizon, look: s.look, history: s.history === s.scene?.history.usual ? null : s.history, seed: s.seed === 1 ? null : s.seed, start: s.start?.join("_"), goal: s.goal?.join("_") });
+    writeAddress("act", { model: s.model, planner: s.planner, horizon: s.horizon, look: s.look, history: s.history === s.scene?.history.usual ? null : s.history, seed: s.seed === 1 ? null : s.seed, bounded: bounded.checked === (s.recorded?.bounded ?? true) ? null : Number(bounded.checked), ...(s.recorded ? s.recorded.episode : { start: s.start?.join("_"), goal: s.goal?.join("_") }) });
   }
 
   // The start, the goal and the settings of now; pushes and changes on the way are no part of it.
   async function copyCommand() {
     try {
-      const { header } = await live.ask("command", { model: s.model, start: s.start, goal: s.goal, planner: s.planner, horizon_blocks: s.horizon, look_every: looks(), history_frames: s.history, seed: s.seed, bounded: bounded.checked });
+      const { header } = await live.ask("command", { model: s.model, start: s.start, goal: s.goal, planner: s.planner, horizon_blocks: s.horizon, look_every: looks(), history_frames: s.history, seed: s.seed, bounded: bounded.checked, recorded: s.recorded?.episode ?? null });
       copy(header.command, "Command");
     } catch (error) { failed(error); }
   }
@@ -483,7 +534,7 @@ export async function act(query) {
     element,
     ready: load(query),
     close() { s.closed = true; pause(); unfollow(); },
-    go(next) { const wanted = next.get("model"); if (wanted && wanted !== s.model) { s.model = wanted; modelChoice.select.value = wanted; } if (wanted) load(next); },
+    go(next) { const wanted = next.get("model"); if (wanted) { modelChoice.select.value = wanted; load(next, wanted); } },
     key(event) {
       if (event.key === " ") toggle();
       else if (event.key === "." || event.key === "ArrowRight") oneStep();

@@ -1,6 +1,6 @@
 // The shell: views by address, theme, keyboard.
 
-import { fill, h, notice } from "./dom.js";
+import { ARROWS, fill, h, notice } from "./dom.js";
 import { act } from "./act.js";
 import { browse } from "./browse.js";
 import { data } from "./data.js";
@@ -76,15 +76,22 @@ document.getElementById("restart").addEventListener("click", () => live.ask("res
 
 const typing = (target) => target.matches?.("input[type=text], input[type=number], textarea");
 
+// Controls keep the keys that they know; everything else belongs to the view.
+const KNOWN = [
+  ["button.playing-key", []],
+  ["select, input[type=range], button, a", [" ", "Enter", ...Object.keys(ARROWS)]],
+  ["canvas", ["Enter", ...Object.keys(ARROWS)]],
+  ["tr", ["Enter"]],
+];
+const knows = (target, key) => KNOWN.find(([which]) => target.matches?.(which))?.[1].includes(key) ?? false;
+
 window.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || dialog.open || typing(event.target)) return;
   const views = Object.keys(VIEWS);
   if (event.key >= "1" && event.key <= String(views.length)) { location.hash = `#/${views[Number(event.key) - 1]}`; return; }
   if (event.key === "?") { dialog.showModal(); return; }
   if (event.key === "t") { toggleTheme(); return; }
-  const own = event.target.matches?.("select, input[type=range], button, a, canvas, tr");
-  // Controls keep the keys that they know; everything else belongs to the view.
-  if (own && [" ", "Enter", "ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"].includes(event.key) && !event.target.matches("button.playing-key")) return;
+  if (knows(event.target, event.key)) return;
   if (current?.key?.(event)) event.preventDefault();
 });
 

@@ -1,6 +1,6 @@
 // Browse: every recorded episode, found by what it is, seen again from its actions.
 
-import { choice, copy, fill, h, number, setOptions } from "./dom.js";
+import { choice, copy, fill, h, number, refill, setOptions } from "./dom.js";
 import { LineChart } from "./charts.js";
 import { Picture, bitmap } from "./picture.js";
 import { Player } from "./player.js";
@@ -78,7 +78,8 @@ export async function browse(query) {
   function draw() {
     const at = Math.max(0, rows.findIndex(({ cell, row }) => cell.name === state.cell && row[0] === state.task));
     const first = Math.max(0, Math.min(at - 20, rows.length - MOST_ROWS));
-    fill(body, rows.slice(first, first + MOST_ROWS).map(({ cell, row }) => {
+    const chosenRow = () => body.querySelector("[aria-selected=true]");
+    refill(body, () => chosenRow() ?? table, rows.slice(first, first + MOST_ROWS).map(({ cell, row }) => {
       const chosen = cell.name === state.cell && row[0] === state.task;
       const open = () => choose(cell, row[0]);
       return h("tr", { tabindex: 0, "aria-selected": String(chosen), on: { click: open, keydown: (event) => { if (event.key === "Enter") open(); } } },
@@ -88,7 +89,7 @@ export async function browse(query) {
         h("td", { class: "n" }, row[2]), h("td", { class: "n" }, number(row[5])), h("td", { class: "n" }, number(row[7])));
     }));
     // The chosen row in the middle of the table; the page itself stays where it is.
-    const chosen = body.querySelector("[aria-selected=true]");
+    const chosen = chosenRow();
     if (chosen) table.scrollTop = chosen.offsetTop - (table.clientHeight - chosen.offsetHeight) / 2;
     more.textContent = rows.length > MOST_ROWS ? `rows ${first + 1} to ${Math.min(rows.length, first + MOST_ROWS)} of ${rows.length}; narrow the filters to see others` : "";
   }
@@ -150,7 +151,8 @@ export async function browse(query) {
     unfollow = followed ? followDecoder(model, () => { if (decoderReady(model)) { follow(); show(); } else sayDreams(); }) : () => {};
   }
 
-  // The same task with the planner, horizon, looks and seed of the evaluation: the plans are the recorded ones.
+  // The same task with the planner, horizon, looks and seed of the evaluation, under its protocol's physics and bounds,
+  // which Act finds with the task: the plans are the recorded ones.
   const acting = (cell) => new URLSearchParams({
     model: cell.model, results: state.results, cell: cell.name, task: state.task, planner: cell.planner, horizon: cell.horizon, look: cell.look_every ?? "plan", history: cell.history, seed: cell.seed,
   });

@@ -1,6 +1,6 @@
 // Data: episodes of any dataset, with or without a simulator.
 
-import { choice, commandLine, copy, fill, h, number, setOptions } from "./dom.js";
+import { choice, commandLine, copy, fill, h, number, refill, setOptions } from "./dom.js";
 import { LineChart, histogram } from "./charts.js";
 import { Picture, bitmap } from "./picture.js";
 import { Player } from "./player.js";
@@ -56,10 +56,10 @@ export async function data(query) {
   }
 
   function list() {
-    fill(head, COLUMNS.map((name, place) => h("th", { scope: "col", class: "n", "aria-sort": state.sort === place ? (state.down ? "descending" : "ascending") : "none" },
+    refill(head, () => head.querySelectorAll("button")[state.sort], COLUMNS.map((name, place) => h("th", { scope: "col", class: "n", "aria-sort": state.sort === place ? (state.down ? "descending" : "ascending") : "none" },
       h("button", { class: "quiet", type: "button", on: { click: () => { state.down = state.sort === place && !state.down; state.sort = place; list(); } } }, name))));
     const rows = [...about.episodes].sort((a, b) => (a[state.sort] - b[state.sort]) * (state.down ? -1 : 1)).slice(0, 300);
-    fill(body, rows.map((row) => h("tr", { tabindex: 0, "aria-selected": String(row[0] === state.episode), on: { click: () => open(row[0]), keydown: (event) => { if (event.key === "Enter") open(row[0]); } } },
+    refill(body, () => body.querySelector("[aria-selected=true]") ?? body.closest("[tabindex]"), rows.map((row) => h("tr", { tabindex: 0, "aria-selected": String(row[0] === state.episode), on: { click: () => open(row[0]), keydown: (event) => { if (event.key === "Enter") open(row[0]); } } },
       row.map((value, place) => h("td", { class: "n" }, place === 0 && state.flags.has(value) ? `⚑ ${value}` : number(value))))));
     const chosen = [...state.flags].sort((a, b) => a - b);
     flags.textContent = chosen.length ? `flagged: ${chosen.join(", ")}` : "Nothing is flagged. Press f on an episode that deserves a second look.";

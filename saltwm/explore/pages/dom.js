@@ -40,6 +40,13 @@ export function fill(element, ...children) {
   return element;
 }
 
+// Fill it again without losing the keyboard's place: if the focus was inside, what `next` finds has it then.
+export function refill(element, next, ...children) {
+  const held = element.contains(document.activeElement);
+  fill(element, ...children);
+  if (held) next()?.focus({ preventScroll: true });
+}
+
 export function field(label, control) {
   return h("label", { class: "field" }, label, control);
 }

@@ -33,8 +33,13 @@ function showStatus() {
 
 export const shared = { catalogue: null, act: null, model: null };
 
+// What there is to explore; the promise is kept, a failure is not.
 export async function catalogue() {
-  shared.catalogue ??= live.ask("catalogue").then(({ header }) => header);
+  if (!shared.catalogue) {
+    const made = live.ask("catalogue").then(({ header }) => header);
+    made.catch(() => { shared.catalogue = null; });
+    shared.catalogue = made;
+  }
   return shared.catalogue;
 }
 
