@@ -50,6 +50,8 @@ class Link:
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _closed: bool = False
+    _heard: float = 0.0
+    """When the worker last answered anybody, or was started, by the loop's clock."""
 
     @property
     def pid(self) -> int | None:
@@ -66,12 +68,34 @@ class Link:
         self._open[question.number] = question
         try:
             await self._put(question)
-            return await asyncio.wait_for(asyncio.shield(question.answer), SECONDS_PER_ANSWER)
+            return await self._answer_to(question)
         except TimeoutError:
             self.kill()
+            self._heard = loop.time()  # those that wait behind it have the next worker's whole time
             return _failed(f"{message.ask}: no answer within {SECONDS_PER_ANSWER:g} s; the worker was ended")
         finally:
             self._open.pop(question.number, None)
+
+    async def _answer_to(self, question: _Open) -> bytes:
+        """Its answer; TimeoutError when the worker has been silent for too long over this very question.
+
+        It answers in order: while it answers others, or is silent over an older one, this one only waits its turn.
+        """
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        while True:
+            await asyncio.wait([question.answer], timeout=self._patience(since))
+            if question.answer.done():
+                return question.answer.result()
+            if self._patience(since) > 0:
+                continue  # somebody was answered meanwhile
+            if question.number == min(self._open):
+                raise TimeoutError
+            since = loop.time()
+
+    def _patience(self, since: float) -> float:
+        """Seconds that are left of the worker's silence."""
+        return max(since, self._heard) + SECONDS_PER_ANSWER - asyncio.get_running_loop().time()
 
     def kill(self) -> None:
         """End the worker; the next one takes over what is open."""
@@ -115,6 +139,7 @@ class Link:
                     env={**os.environ, "OMP_NUM_THREADS": "1"},
                     start_new_session=True,  # Ctrl-C is for the server, which ends the worker itself
                 )
+                self._heard = asyncio.get_running_loop().time()
                 self._reader = asyncio.create_task(self._read(self._process))
             return self._process
 
@@ -127,6 +152,7 @@ class Link:
                 if size > MOST_ANSWER_BYTES:
                     break
                 packed = await process.stdout.readexactly(size)
+                self._heard = asyncio.get_running_loop().time()
                 question = self._open.get(int.from_bytes(packed[:4], "little"))
                 if question is not None:
                     _settle(question, packed)

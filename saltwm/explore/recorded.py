@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from saltwm.data.fields import fields_of
 from saltwm.disk.dataset import Dataset
-from saltwm.envs import env_class, has_simulator
 from saltwm.explore.desk import Desk, plain, png
 from saltwm.explore.messages import Answer, DatasetOf, Recorded
 from saltwm.explore.scenes import action_names
@@ -51,18 +51,15 @@ def dataset(desk: Desk, ask: DatasetOf) -> Answer:
             for part in range(actions.shape[1])
         ],
         "action_names": action_names(found.world.environment, actions.shape[1]),
-        "fields": state_fields(found.world.environment, found.state_dim),
+        "fields": _fields(found),
         "episodes": _rows(found),
     }
     return Answer(plain(header))
 
 
-def state_fields(environment: str, state_dim: int) -> list[dict[str, Any]]:
-    """Named parts of a state; the whole of it where nobody named them."""
-    if not has_simulator(environment):
-        return [{"name": "state", "start": 0, "stop": state_dim, "unit": ""}]
-    fields = env_class(environment).state_fields
-    return [{"name": f.name, "start": f.start, "stop": f.stop, "unit": f.unit} for f in fields]
+def _fields(found: Dataset) -> list[dict[str, Any]]:
+    """Named parts of a state."""
+    return [{"name": f.name, "start": f.start, "stop": f.stop, "unit": f.unit} for f in fields_of(found)]
 
 
 def _histogram(values: np.ndarray) -> dict[str, Any]:
@@ -107,6 +104,6 @@ def recorded(desk: Desk, ask: Recorded) -> Answer:
         "actions": actions,
         "action_names": action_names(found.world.environment, actions.shape[1]),
         "states": states,
-        "fields": state_fields(found.world.environment, found.state_dim),
+        "fields": _fields(found),
     }
     return Answer(plain(header), [png(frame) for frame in frames])

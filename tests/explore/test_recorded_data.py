@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from small_runs import write_run
 
+from saltwm.envs.base import StateField
 from saltwm.explore import recorded
 from saltwm.explore.desk import Desk
 from saltwm.explore.folders import find_places
@@ -59,6 +60,21 @@ def test_a_recording_is_listed_and_its_episodes_are_shown(desk):
     episode = ask(desk, "recorded", dataset="robot-data", episode=2)
     assert len(episode.blobs) == STEPS // EVERY + 1
     assert ask(desk, "gallery", model="robot-model").header["frames"] == 3 * (STEPS // EVERY + 1)
+
+
+def test_the_parts_of_a_state_have_the_names_that_the_dataset_says(desk, tmp_path):
+    named = (StateField("arm", 0, 2), StateField("grip", 2, 3, "N"))
+    episode = {"frames": np.zeros((3, 8, 8, 3), np.uint8), "actions": np.zeros((2, 1)), "states": np.zeros((3, 3))}
+    write_dataset(tmp_path / "named", [episode], name="robot", image_size=8, fields=named)
+    other = Desk(find_places([tmp_path / "named"]))
+    for header in (
+        ask(other, "dataset", dataset="named").header,
+        ask(other, "recorded", dataset="named", episode=0).header,
+    ):
+        found = [(field["name"], field["start"], field["stop"], field["unit"]) for field in header["fields"]]
+        assert found == [("arm", 0, 2, ""), ("grip", 2, 3, "N")]
+    unnamed = ask(desk, "dataset", dataset="robot-data").header["fields"]
+    assert unnamed == [{"name": "state", "start": 0, "stop": 3, "unit": ""}]
 
 
 def test_an_episode_of_countless_numbers_is_not_made_into_text(tmp_path, monkeypatch):

@@ -93,6 +93,48 @@ def test_a_worker_that_says_nothing_is_ended(tmp_path, monkeypatch):
     assert is_gone(worker)
 
 
+ANSWERING = """
+import json, struct
+for line in sys.stdin.buffer:
+    question = json.loads(line)
+    time.sleep({seconds})
+    text = b'{{"blobs": []}}'
+    packed = struct.pack("<II", question["id"], len(text)) + text
+    sys.stdout.buffer.write(len(packed).to_bytes(4, "little") + packed)
+    sys.stdout.buffer.flush()
+"""
+
+
+def asked_at_once(some, count):
+    """The headers of the answers to as many questions at a time, and how often another worker took over."""
+
+    async def ask():
+        await some.start()
+        message = Message(1, "catalogue", Catalogue())
+        found = await asyncio.gather(*(some.ask(message) for _ in range(count)))
+        await some.close()
+        return [unpack(packed)[1].header for packed in found], some.restarts
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_answers_others_meanwhile_is_not_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(link, "SECONDS_PER_ANSWER", 4.0)
+    some = link_to(ANSWERING.format(seconds=0.6), tmp_path, monkeypatch)
+    assert asked_at_once(some, 10) == ([{}] * 10, 0)  # the last waits for six seconds
+
+
+@pytest.mark.timeout(60)
+def test_only_the_question_that_a_worker_is_silent_over_fails(tmp_path, monkeypatch):
+    """The first question is answered by nobody, whichever worker it is put to; those behind it are."""
+    monkeypatch.setattr(link, "SECONDS_PER_ANSWER", 2.0)
+    some = link_to(ANSWERING.format(seconds="600 if question['id'] == 1 else 0"), tmp_path, monkeypatch)
+    headers, restarts = asked_at_once(some, 4)
+    assert headers == [{"error": "catalogue: no answer within 2 s; the worker was ended"}, {}, {}, {}]
+    assert restarts == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_process_stays_behind(number):
     with exploring(SHIPPED[2]) as running:
