@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 import tyro
 
 from saltwm.disk.durable import read_config
+from saltwm.ground.checks import at_least
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.collect import Collect
-from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some, spell
+from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some, flag, spell
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset, Verify
@@ -138,6 +139,7 @@ class DataImport(Job):
         from saltwm.interop.hdf5 import import_hdf5
         from saltwm.interop.importing import import_recordings
 
+        at_least("image_size", self.image_size)
         if self.format == "hdf5" or (self.format is None and self.file.is_file()):
             if self.env is None and not self.file.name.endswith(BENCHMARK_FILES):
                 raise UsageError(
@@ -151,6 +153,7 @@ class DataImport(Job):
                 )
             if self.append:
                 raise UsageError(f"{self.file}: a benchmark file grows with more --episodes; leave --append out")
+            self._require_none_for_recordings()
             return import_hdf5(self.file, introduce(self.env), self.out, self.image_size, self.episodes)
         return import_recordings(
             self.file,
@@ -158,12 +161,18 @@ class DataImport(Job):
             name=self.env,
             kind=self.format,
             camera=self.camera,
-            image_size=self.image_size or 64,
+            image_size=64 if self.image_size is None else self.image_size,
             fit=self.fit,
             episodes=self.episodes,
             frame_every=self.frame_every,
             append=self.append,
         )
+
+    def _require_none_for_recordings(self) -> None:
+        """UsageError for an option that a benchmark file would not get."""
+        for name in ("camera", "fit", "frame_every"):
+            if getattr(self, name) != getattr(DataImport, name):
+                raise UsageError(f"{self.file}: {flag(name)} is for recordings, found a benchmark file; leave it out")
 
     @classmethod
     def of(cls, recipe: "Recipe", out: Path) -> Self:
