@@ -61,7 +61,7 @@ def training_loss(
 def prediction_loss(
     model: WorldModel, latents: Tensor, conditions: Tensor, objective: ObjectiveName, starts: int = 1
 ) -> Tensor:
-    """The loss that `objective` names: latents [B, T, D], conditions [B, T-1, D] -> scalar."""
+    """The loss that `objective` names: latents [B, T, D], conditions [B, T-1, C] -> scalar."""
     one_of("objective", objective, ("rollout", "one-step"))
     if objective == "one-step":
         return one_step_loss(model, latents, conditions)
@@ -73,7 +73,7 @@ def prediction_loss(
 
 
 def rollout_loss(model: WorldModel, latents: Tensor, conditions: Tensor, starts: int = 1) -> Tensor:
-    """Mean squared error of predictions that are fed back: latents [B, T, D], conditions [B, T-1, D] -> scalar.
+    """Mean squared error of predictions that are fed back: latents [B, T, D], conditions [B, T-1, C] -> scalar.
 
     With more than one start also from the next latents on, each rollout K = T - starts blocks long. A transition with
     memory starts from two latents where there are two; the first start remembers nothing, as a first decision does.
@@ -95,7 +95,7 @@ def rollout_loss(model: WorldModel, latents: Tensor, conditions: Tensor, starts:
 
 
 def one_step_loss(model: WorldModel, latents: Tensor, conditions: Tensor) -> Tensor:
-    """Mean squared error of predictions from encoded latents: latents [B, T, D], conditions [B, T-1, D] -> scalar."""
+    """Mean squared error of predictions from encoded latents: latents [B, T, D], conditions [B, T-1, C] -> scalar."""
     _blocks(latents, conditions)
     predictions = model.transition.predict(latents[:, :-1], conditions)
     return F.mse_loss(predictions, latents[:, 1:])  # eq. 1

@@ -161,7 +161,7 @@ BAD_OPTIONS = {
     "keep": [{"keep": 0}, {"keep": -1}],
     "steps": [{"steps": 0}],
     "epochs": [{"epochs": 0.0}, {"epochs": math.inf}],
-    "batch_size": [{"batch_size": 0}],
+    "batch_size": [{"batch_size": 0}, {"batch_size": 1, "starts": 1, "model": "lewm", "objective": "rollout"}],
     "save_every": [{"save_every": 0}],
     "validate_every": [{"validate_every": -1}],
     "latent_dim": [{"latent_dim": 0}],

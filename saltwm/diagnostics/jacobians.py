@@ -30,11 +30,11 @@ def history_jacobians(transition: Transition, history: Tensor, conditions: Tenso
     if not 1 <= sizes["W"] <= transition.window:
         raise ShapeError(f"history: expected 1 to {transition.window} latents, found {sizes['W']}")
     known = transition.history_jacobians(history, conditions)
-    return _differentiated(transition, history, conditions) if known is None else known
+    return differentiated(transition, history, conditions) if known is None else known
 
 
 @torch.enable_grad()
-def _differentiated(transition: Transition, history: Tensor, conditions: Tensor) -> Tensor:
+def differentiated(transition: Transition, history: Tensor, conditions: Tensor) -> Tensor:
     """The same by backward passes, each for a few of the D numbers of the next latent.
 
     Predictions do not see one another, so the gradient of a sum over them holds a row of every Jacobian.
@@ -71,7 +71,8 @@ def state_dependence(transition: Transition, latents: Tensor, conditions: Tensor
     rows = []
     for actions in conditions.double():
         parts = [
-            spectral_norms(current_state_jacobian(exact, some, actions.expand(len(some), -1, -1)))
+            # Differentiated even where A(c) is known: that it is constant is what this shows.
+            spectral_norms(differentiated(exact, some, actions.expand(len(some), -1, -1))[:, -1])
             for some in latents.double().split(chunk)
         ]
         rows.append(torch.cat(parts))

@@ -35,7 +35,7 @@ def probe(model: WorldModel, dataset: Dataset, frames: int = 2000) -> list[Probe
         parts = [
             (fit_y, test_y)
             for fit_y, test_y in zip(_coordinates(fit_states, field), _coordinates(test_states, field), strict=True)
-            if fit_y.std(axis=0).max() > 1e-9
+            if min(fit_y.std(axis=0).max(), test_y.std(axis=0).max()) > 1e-9  # there is something to learn and to score
         ]
         if parts:
             truths = [test_y for _, test_y in parts]

@@ -209,6 +209,18 @@ class OneFrameStart:
     rollout_error: tuple[float, ...]
     propagation_norm: tuple[float, ...]
     rho: tuple[float, ...]
+    rollout_measured: tuple[tuple[float, ...], ...] = field(default=(), metadata=LATER)
+    """The rollout errors of each measurement."""
+
+    @property
+    def rollout_low(self) -> tuple[float, ...]:
+        """Smallest rollout error of each step over the measurements, if they were kept."""
+        return tuple(map(min, zip(*self.rollout_measured, strict=True)))
+
+    @property
+    def rollout_high(self) -> tuple[float, ...]:
+        """Largest of them."""
+        return tuple(map(max, zip(*self.rollout_measured, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -252,6 +264,8 @@ class Diagnosis(OfRun):
     rollout_low: tuple[float, ...] = field(default=(), metadata=LATER)
     """Smallest rollout error over the measurements."""
     rollout_high: tuple[float, ...] = field(default=(), metadata=LATER)
+    rollout_measured: tuple[tuple[float, ...], ...] = field(default=(), metadata=LATER)
+    """The rollout errors of each measurement, from which growths come."""
     residual: tuple[float, ...] = field(default=(), metadata=LATER)
     """Mean |r_t| of eq. 3 relative to the latents' spread, with the Jacobian of the latest latent alone."""
     augmented_residual: tuple[float, ...] = field(default=(), metadata=LATER)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, get_args
 
 from saltwm.disk import durable
 from saltwm.disk.records import Cell, Evaluation, method_words
-from saltwm.evaluation.paired import NOTHING_SHOWN, PairedDifference, have_one_sign, paired_difference
+from saltwm.evaluation.paired import NOTHING_SHOWN, PairedDifference, paired_difference, trainings_agree
 from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import MismatchError
 from saltwm.ground.strict_json import to_plain
@@ -90,7 +90,7 @@ def compare(a: Sequence[Cell], b: Sequence[Cell]) -> Comparison:
         cells_a=tuple(cell.name for cell in in_a),
         cells_b=tuple(cell.name for cell in in_b),
         by_training_seed=by_seed,
-        **to_plain(result) | ({} if have_one_sign(by_seed) else {"verdict": NOTHING_SHOWN}),
+        **to_plain(result) | ({} if trainings_agree(by_seed) else {"verdict": NOTHING_SHOWN}),
     )
 
 

@@ -33,6 +33,8 @@ def check_options(config: RunConfig) -> None:
             raise UsageError(f"{option} {rate}: must be more than 0 and finite")
     if model.affine.memory and objective.starts < 2:
         raise UsageError("`memory`: rollouts start from two frames, so that motion is seen; give `starts` of 2 or more")
+    if model.model == "lewm" and objective.objective == "rollout" and options.batch_size * objective.starts == 1:
+        raise UsageError("`batch_size` 1: must be 2 or more for rollouts of lewm, whose head normalises over a batch")
     if (model.encoder.kind == "dinov2") != (model.model == "dino-wm"):
         raise UsageError(f"model {model.model}: a frozen dinov2 is the encoder of dino-wm and of no other model")
     if model.encoder.kind == "vit" and model.encoder.channels:

@@ -207,6 +207,7 @@ def _summarise(measured: list[Propagation], latents: torch.Tensor) -> dict[str, 
         "rollout_error": _row(delta.norm(dim=-1).mean(dim=0) / unit),
         "rollout_low": _row(errors.amin(dim=0)),
         "rollout_high": _row(errors.amax(dim=0)),
+        "rollout_measured": _rows(errors),
         "effective_rank": effective_rank(latents.double().flatten(0, 1)),
         **_of_jacobians(measured, unit),
     }
@@ -261,11 +262,12 @@ def _one_frame_start(
 ) -> OneFrameStart:
     """The control: rollouts over the same frames that know the last context frame only."""
     measured = [measure(model.transition, *_from_start(1, z, c), start=1) for z, c in stretches]
-    delta = torch.cat([m.delta for m in measured]).norm(dim=-1)
+    errors = [m.delta.norm(dim=-1) / unit for m in measured]
     return OneFrameStart(
-        trajectories=len(delta),
+        trajectories=sum(map(len, errors)),
         one_step_error=float(torch.cat([m.epsilon for m in measured]).norm(dim=-1).mean()) / unit,
-        rollout_error=_row(delta.mean(dim=0) / unit),
+        rollout_error=_row(torch.cat(errors).mean(dim=0)),
+        rollout_measured=_rows(torch.stack([some.mean(dim=0) for some in errors])),
         propagation_norm=_row(_geometric_mean(torch.cat([m.propagation_norms for m in measured]))),
         rho=_row(torch.cat([m.rho for m in measured]).mean(dim=0)),
     )

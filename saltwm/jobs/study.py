@@ -56,6 +56,8 @@ class Step:
     """None where nothing like it is recorded."""
     strand: tuple[str, ...] = ()
     """The environment and the variant that it is about: it waits for earlier steps of both, and for no others."""
+    record: Path | None = None
+    """Of an evaluation: the file that it leaves."""
 
     def waits_for(self, earlier: "Step") -> bool:
         """Whether it needs what an earlier step of the study makes."""
@@ -104,17 +106,26 @@ class Study(Job):
         if self.without_shipped and self.results.resolve() == RESULTS.resolve():
             raise UsageError(f"{self.results}: holds records of the shipped models; name another folder as --results")
         if self.name is None:
-            return [progress_of(dataclasses.replace(self, name=name)) for name in PLANS]
+            if self.dry_run:
+                raise UsageError("`dry_run`: of which study? `saltwm study` lists them")
+            some = [dataclasses.replace(self, name=n, environments=self._known_to(plan)) for n, plan in PLANS.items()]
+            return [progress_of(study) for study in some if study.environments or not self.environments]
         if self.dry_run:
             return [step for step in steps(self) if not step.done]
         run_study(self)
         return None
+
+    def _known_to(self, plan: Plan) -> tuple[str, ...]:
+        """Those of the chosen environments that the plan is about."""
+        return tuple(name for name in self.environments if name in {v.environment for v in plan.variants})
 
 
 def steps(study: Study) -> list[Step]:
     """The commands of a study in the order in which they are run."""
     plan = find_plan(study.name)
     known = dict.fromkeys(variant.environment for variant in plan.variants)
+    if study.environments and not known:
+        raise UsageError(f"`environments`: study {study.name!r} is about none of them; leave it out")
     for environment in study.environments:
         one_of(f"environment of study {study.name!r}", environment, known)
     variants, swept = _chosen_by(study, plan.variants), _chosen_by(study, plan.swept)
@@ -139,7 +150,7 @@ def steps(study: Study) -> list[Step]:
         commands += [] if variant in answered else _training(variant, homes, study)
         commands += owed[variant]
         is_at_hand = home is not None or variant not in answered
-        commands += _card(variant, homes, study) if asked.get(variant) and is_at_hand else []
+        commands += _card(variant, homes, asked[variant], study) if asked.get(variant) and is_at_hand else []
     return commands
 
 
@@ -173,12 +184,17 @@ def _asked(variant: Variant, plan: Plan, homes: Homes, study: Study) -> list[Ste
     return [*found, _diagnosis(variant, home, study)] if plan.diagnosed else found
 
 
-def _card(variant: Variant, homes: Homes, study: Study) -> list[Step]:
-    """The card of a run whose weights stay here; a shipped model has its own."""
+def _card(variant: Variant, homes: Homes, asked: list[Step], study: Study) -> list[Step]:
+    """The card of a run whose weights stay here, with all that was evaluated; a shipped model has its own."""
+    from saltwm.jobs.shipment import SHIPMENT_FILE
+
     home = _home(variant, homes, study)
-    if home.parent == SHIPPED:
+    if (home / SHIPMENT_FILE).exists():
         return []
-    return [Step(Card(home, study.results), card_of_run(study.results, home.name).exists(), None, _strand(variant))]
+    card = card_of_run(study.results, home.name)
+    written = card.read_text(encoding="utf-8") if card.exists() else ""
+    done = bool(written) and all(step.record.parent.name in written for step in asked if step.record)
+    return [Step(Card(home, study.results), done, None, _strand(variant))]
 
 
 def find_plan(name: str | None) -> Plan:
@@ -189,15 +205,15 @@ def find_plan(name: str | None) -> Plan:
 
 def run_study(study: Study) -> None:
     """Run what is missing, `at_once` commands at a time; one that fails or is stopped ends the study there."""
-    study = dataclasses.replace(study, workers=max(1, study.workers // study.at_once))
+    of_one_lane = dataclasses.replace(study, workers=max(1, study.workers // study.at_once))
     with lanes(study.at_once, study.out / "logs") as some:
-        while missing := [step for step in steps(study) if not step.done]:
+        while missing := [step for step in steps(of_one_lane) if not step.done]:
             for step in ready(missing, some.running):
                 if some.has_room:
                     note(f"{len(missing)} to do: {step.command}")
                     some.start(step.command, "-".join((*step.strand, step.job.VERB)))
             command, code = some.next_end()
-            _require_done(study, command, code)
+            _require_done(study, of_one_lane, command, code)
 
 
 def ready(missing: list[Step], running: list[str]) -> list[Step]:
@@ -209,7 +225,7 @@ def ready(missing: list[Step], running: list[str]) -> list[Step]:
     ]
 
 
-def _require_done(study: Study, command: str, code: int) -> None:
+def _require_done(study: Study, of_one_lane: Study, command: str, code: int) -> None:
     """An error unless a command ended well and left what the study looks for."""
     if code in (130, 143, -signal.SIGINT, -signal.SIGTERM):
         # The command that was stopped has named itself; it is the study that goes on with all of them.
@@ -217,7 +233,7 @@ def _require_done(study: Study, command: str, code: int) -> None:
         raise Stopped(message, abs(code) % 128)
     if code:
         raise StudyFailedError(f"study {study.name}: exit code {code} of: {command}", code)
-    if any(step.command == command and not step.done for step in steps(study)):
+    if any(step.command == command and not step.done for step in steps(of_one_lane)):
         raise MismatchError(f"study {study.name}: this ended well and left nothing that it can find: {command}")
     if study.at_once > 1:
         note(f"done: {command}")
@@ -251,8 +267,8 @@ def _evaluations(variant: Variant, run: Path, asked: Asked, study: Study) -> Ite
             data = _held_out(variant, study)
             job = dataclasses.replace(job, data=data, protocol=asked.protocol, seed=seed, tasks=asked.tasks)
         record = _record(study.results, variant.environment, variant.method, asked.protocol, seed, horizon)
-        done = _is_evaluated(variant, record)
-        yield Step(job, done, _evaluation_seconds(variant, asked, horizon, study.results), _strand(variant))
+        done, seconds = _is_evaluated(variant, record), _evaluation_seconds(variant, asked, horizon, study.results)
+        yield Step(job, done, seconds, _strand(variant), record)
 
 
 def _evaluation(variant: Variant, run: Path, study: Study) -> Evaluate:

@@ -47,12 +47,12 @@ class WorldModel(nn.Module):
         return self._full_precision(seen) if seen.is_floating_point() else self.encode(seen)
 
     def condition(self, action_blocks: Tensor) -> Tensor:
-        """Raw action blocks [B, K, frameskip * action_dim] -> conditions [B, K, D]."""
+        """Raw action blocks [B, K, frameskip * action_dim] -> conditions [B, K, C]."""
         check("action blocks", action_blocks, "B K F", F=self.action_encoder.block_dim, dtype="float")
         return self._full_precision(self.action_encoder(action_blocks))
 
     def rollout(self, history: Tensor, conditions: Tensor) -> Tensor:
-        """Latents after each action block: history [B, W, D], conditions [B, W-1+K, D] -> [B, K, D]."""
+        """Latents after each action block: history [B, W, D], conditions [B, W-1+K, C] -> [B, K, D]."""
         return self.transition.rollout(history, conditions)
 
     def _full_precision(self, latents: Tensor) -> Tensor:

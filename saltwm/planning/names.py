@@ -31,8 +31,9 @@ def _setting(planner: str, search: Any, text: str) -> tuple[str, float]:
         number = int(digits) if whole else float(digits)
     except ValueError as error:
         raise UsageError(f"{planner}: {name} must be a number, found {digits!r}") from error
-    if not int(whole) <= number < float("inf"):
-        raise UsageError(f"{planner}: {name} must be a finite number of at least {int(whole)}, found {digits}")
+    least = 1 if whole and name != "kept_elites" else 0
+    if not least <= number < float("inf"):
+        raise UsageError(f"{planner}: {name} must be a finite number of at least {least}, found {digits}")
     return name, number
 
 

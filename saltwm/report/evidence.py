@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from saltwm.disk.records import Cell, Diagnosis, Evaluation
 from saltwm.evaluation.contests import is_blind_cem, outcomes
-from saltwm.evaluation.paired import PairedDifference, holm, paired_difference
+from saltwm.evaluation.paired import NOTHING_SHOWN, PairedDifference, holm, paired_difference
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import tables
 from saltwm.report.claims import Finding, Verdict
@@ -140,13 +140,11 @@ def tested(
 
 def judged(evidence: Evidence, pairs: Iterable[tuple[str, str, str, int, str]]) -> list[Finding]:
     """Whether a is better than b, for each pair that is there, by Holm's p."""
-    return [
-        Finding(e, words, difference_text(d, p), decided(d.difference, p)) for e, words, d, p in tested(evidence, pairs)
-    ]
+    return [Finding(e, words, difference_text(d, p), decided(d, p)) for e, words, d, p in tested(evidence, pairs)]
 
 
-def decided(difference: float, p: float) -> Verdict:
-    """A difference above zero holds, below it does not hold, and neither is shown at p >= 0.05."""
-    if p >= ALPHA:
+def decided(d: PairedDifference, corrected: float) -> Verdict:
+    """A difference above zero holds, below it does not hold, and neither is shown at a corrected p >= 0.05."""
+    if corrected >= ALPHA or d.verdict == NOTHING_SHOWN:
         return "not shown"
-    return "holds" if difference > 0 else "does not hold"
+    return "holds" if d.verdict == "better" else "does not hold"

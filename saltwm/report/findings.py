@@ -140,8 +140,8 @@ class Findings:
     def papers_runs(self, environment: str, method: str) -> dict[int | None, Run]:
         """The runs that stand for a method of the paper, by training seed: SALT by rollout, LeWM by one-step training.
 
-        A run that departs from its recipe is an ablation and stands for nothing else. Of several runs with one seed it
-        is the evaluated one.
+        A run that departs from its recipe in what a study changes is an ablation and stands for nothing else. Of
+        several runs with one seed it is the evaluated one, and of several evaluated ones the first by name.
         """
         objective = {"salt": "rollout", "lewm": "one-step"}[method]
         evaluated = {run_name(cell.evaluation) for cell in self.cells if method_of(cell.evaluation).startswith(method)}

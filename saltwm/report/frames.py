@@ -24,8 +24,8 @@ def changed_by_frames(findings: Findings, judged: list[Claim]) -> Table | None:
     shared = sum(key in with_one for key in with_three)
     note = (
         f"{len(lines)} of {shared} verdicts. The paper plans and measures with three frames (App. B.5, C.1), the "
-        "authors' code plans with one; the verdicts above are those with three where both are recorded. Ranges of "
-        "norms were not measured from one frame and are judged as above. "
+        "authors' code plans with one; the verdicts above are those with three where both are recorded. Norms from "
+        "one frame have no ranges and are judged as above. "
         f"LeWM with one frame less LeWM with three: {'; '.join(_gains(findings)) or 'not measured'}."
     )
     header = ["claim", "environment", "under", "with one frame", "with three"]
@@ -49,6 +49,9 @@ def _control(d: Diagnosis) -> Diagnosis:
         d,
         one_step_error=one.one_step_error,
         rollout_error=one.rollout_error,
+        rollout_measured=one.rollout_measured,
+        rollout_low=one.rollout_low,
+        rollout_high=one.rollout_high,
         rho=one.rho,
         augmented_rho=(),
         history=1,

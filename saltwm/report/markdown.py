@@ -114,9 +114,9 @@ def document(findings: Findings, command: str) -> Document:
             f"Made from the records in `{findings.results}` by `{command}`, not by hand. "
             f"Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %; a difference is claimed "
             "only where the exact paired test has p < 0.05; Holm's p, corrected for all tests of a table, stands "
-            "beside it. Intervals and tests speak of tasks and evaluation seeds, and of training seeds where a row "
-            "names several. H is the number of action blocks that are planned, and carried out before the next look. "
-            + HOW_TO_COMPARE
+            "beside it. Intervals and tests are over tasks, so they speak of the trained models at hand; where a row "
+            "names several training seeds, a difference must show over these as well. H is the number of action blocks "
+            "that are planned, and carried out before the next look. " + HOW_TO_COMPARE
         ),
         *(f"> Unfinished: {escaped(note)}" for note in findings.unfinished),
         *_claims(judged),

@@ -293,14 +293,18 @@ def _published_order(evidence: Evidence) -> str:
 
 
 def _what_it_cannot_say(tests: list[tuple[str, str, PairedDifference, float]]) -> str:
-    """The exact test of n pairs that all differ the same way has p = 2 / 2^n; Holm's first step multiplies by m."""
-    least = math.floor(math.log2(2 * len(tests) / ALPHA)) + 1
+    """The exact test of n pairs that all differ the same way has p = 2 / 2^n.
+
+    Holm multiplies the smallest p that is not shown yet by the number of those.
+    """
+    undecided = max(1, sum(p >= ALPHA for *_, p in tests))
+    least = math.floor(math.log2(2 * undecided / ALPHA)) + 1
     d = tests[0][2]
     tasks = d.both + d.only_a + d.only_b + d.neither
     return (
         "One training seed of a small model on small pictures cannot say how another seed, a larger model or more data "
-        f"would rank them, and a difference of fewer than {least} of the {tasks} tasks is never shown, even if all of "
-        "these go the same way."
+        f"would rank them, and beside these tests a difference of fewer than {least} of the {tasks} tasks is not "
+        "shown, even if all of these go the same way."
     )
 
 

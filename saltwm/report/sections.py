@@ -261,7 +261,7 @@ def paired(findings: Findings) -> Table | None:
         ),
         f"On the same tasks, paired inside training seeds: exact two-sided McNemar test, {BY_TASK}, bootstrap interval "
         f"of the difference over tasks. {len(tests)} tests; p is of one, Holm's for all of them together; the verdict "
-        "follows p, and needs the same sign in every training seed.",
+        "needs p and the interval, and of several training seeds the same sign and Student's interval of their mean.",
         ("under", "methods", "verdict"),
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from saltwm.diagnostics import probe as probing
 from saltwm.diagnostics.cost_order import cost_order, rank_correlation
 from saltwm.diagnostics.probe import mlp, probe, r_squared, ridge
 from saltwm.disk import checkpoint, durable
@@ -55,6 +56,20 @@ def test_a_column_that_hardly_varies_hardly_counts(rng):
     x = rng.normal(size=(400, 6))
     y = np.stack([x[:, 0], 1e-3 * rng.normal(size=400)], axis=1)  # the second cannot be read, and does not matter
     assert r_squared(y[200:], ridge(x[:200], y[:200])(x[200:])) > 0.99
+
+
+def test_a_part_of_the_state_that_stands_still_where_it_is_scored_has_no_score(run, dataset, monkeypatch):
+    """A block that nobody touches in the only held-out episode: there is no variance to explain."""
+    drawn = probing._sample
+
+    def still(model, dataset, episodes, count, seed):
+        latents, states = drawn(model, dataset, episodes, count, seed)
+        return latents, np.zeros_like(states) if seed == 1 else states
+
+    model = load(run)
+    assert probe(model, dataset, frames=20)
+    monkeypatch.setattr(probing, "_sample", still)
+    assert probe(model, dataset, frames=20) == []
 
 
 def test_the_position_can_be_read_from_even_barely_trained_latents_but_not_from_shuffled_ones(

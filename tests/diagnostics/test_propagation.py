@@ -7,7 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from saltwm.diagnostics import jacobians
-from saltwm.diagnostics.jacobians import current_state_jacobian, history_jacobians, in_float64, state_dependence
+from saltwm.diagnostics.jacobians import (
+    current_state_jacobian,
+    differentiated,
+    history_jacobians,
+    in_float64,
+    state_dependence,
+)
 from saltwm.diagnostics.propagation import history_errors, lipschitz, measure, step_jacobians
 from saltwm.ground.config import TransformerConfig
 from saltwm.ground.errors import ShapeError
@@ -270,6 +276,18 @@ def test_jacobians_of_an_affine_transition_do_not_depend_on_the_state():
     assert sigma[:, 0].std() > 1e-3  # but on the action they do
 
 
+def test_a_transition_that_only_says_it_is_affine_is_found_out():
+    class Bent(StateAffine):
+        def _predict(self, latents, conditions):
+            return torch.tanh(super()._predict(latents, conditions))
+
+    bent = scrambled(Bent(D, D, modes=3))
+    latents, conditions = (x[:, :1] for x in trajectories())
+    assert torch.equal(history_jacobians(bent, latents, conditions)[:, -1], bent.matrix(conditions[:, 0]))
+    sigma = state_dependence(bent, latents, conditions[:3])
+    assert ((sigma.amax(dim=1) - sigma.amin(dim=1)) / sigma.mean(dim=1)).min() > 1e-2
+
+
 @pytest.mark.parametrize("transition", [Nonlinear(), transformer()], ids=["tanh", "transformer"])
 def test_jacobians_of_other_transitions_depend_on_the_state(transition):
     latents, conditions = (x[:, : transition.window] for x in trajectories())
@@ -285,8 +303,8 @@ def test_jacobians_are_taken_a_few_states_at_a_time_and_come_out_the_same(monkey
 
     def counted(transition, history, conditions):
         sizes.append(len(history))
-        return history_jacobians(transition, history, conditions)
+        return differentiated(transition, history, conditions)
 
-    monkeypatch.setattr(jacobians, "history_jacobians", counted)
+    monkeypatch.setattr(jacobians, "differentiated", counted)
     torch.testing.assert_close(state_dependence(transition, latents, conditions[:2]), at_once, rtol=1e-12, atol=0)
     assert sizes == [16, 16, 5] * 2

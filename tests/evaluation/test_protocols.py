@@ -84,7 +84,9 @@ def test_planners_are_named():
         planner_named("mpi")
 
 
-@pytest.mark.parametrize("text", ["cem", "cem,candidates=100,elites=10", "gauss-newton,mu=0.05", "icem,noise_beta=0.0"])
+@pytest.mark.parametrize(
+    "text", ["cem", "cem,candidates=100,elites=10", "gauss-newton,mu=0.05", "icem,kept_elites=0", "icem,noise_beta=0.0"]
+)
 def test_a_planner_is_a_text_and_back(text):
     assert planner_text(planner_named(text)) == text
 

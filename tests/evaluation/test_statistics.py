@@ -13,7 +13,7 @@ from small_records import small_cell, write_cell
 
 from saltwm.disk.records import Cell, read_cell, read_cells
 from saltwm.evaluation.contests import compare, comparisons, method_key
-from saltwm.evaluation.paired import flip_test, have_one_sign, paired_difference
+from saltwm.evaluation.paired import flip_test, paired_difference, trainings_agree
 from saltwm.evaluation.statistics import over_seeds, wilson
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, UsageError
 
@@ -165,11 +165,42 @@ def test_false_alarms_over_training_seeds_are_as_rare_as_promised():
     assert np.mean(apart) > 0.1  # negative control: what counting pairs would claim
 
 
-def test_differences_have_one_sign_whichever_method_stands_first():
-    for differences in ([3.0, 5.0], [-3.0, -5.0], [2.0]):
-        assert have_one_sign(differences)
-    for differences in ([0.0, -5.0], [0.0, 5.0], [3.0, -5.0]):
-        assert not have_one_sign(differences)
+def test_trainings_agree_whichever_method_stands_first():
+    for differences in ([3.0, 5.0, 4.0], [-3.0, -5.0, -4.0], [2.0]):
+        assert trainings_agree(differences)
+    # Another sign, a zero, and one sign that two or three so different trainings have by chance.
+    for differences in ([3.0, -5.0, 4.0], [0.0, 5.0, 5.0], [3.0, 5.0], [1.0, 9.0, 2.0], [-1.0, -9.0, -2.0]):
+        assert not trainings_agree(differences)
+
+
+def test_trainings_that_differ_by_chance_show_no_difference_of_methods():
+    """Two methods alike, three trainings each, whose own rates spread by eight points, on the same hundred tasks."""
+    rng, by_tasks, by_both = np.random.default_rng(3), [], []
+    for _ in range(400):
+        a, b = (rng.random((3, 100)) < np.clip(0.5 + 0.08 * rng.standard_normal((3, 1)), 0, 1) for _ in range(2))
+        ahead = a.astype(int) - b
+        differences = ahead.mean(axis=1)
+        shown = flip_test(ahead.sum(axis=0)) < 0.05
+        by_tasks.append(shown and len(set(np.sign(differences))) == 1)
+        by_both.append(shown and trainings_agree(list(differences)))
+    assert np.mean(by_both) < 0.05
+    assert np.mean(by_tasks) > 0.1  # negative control: what tasks and one sign would claim
+
+
+def test_the_interval_over_seeds_is_students():
+    low, high = over_seeds([1.0, 2.0, 3.0]).interval
+    assert (low, high) == pytest.approx((2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5), abs=1e-6)
+    assert over_seeds([1.0]).interval == (-float("inf"), float("inf"))
+
+
+def test_a_difference_whose_interval_reaches_zero_is_not_shown():
+    """Three seeds on a hundred tasks: the exact test alone would show some of these."""
+    ahead, found = [1] * 20 + [-1] * 36 + [0] * 244, []
+    for order in range(10):
+        tasks = list(np.random.default_rng(order).permutation(np.repeat(np.arange(100), 3)))
+        found.append(paired_difference([x > 0 for x in ahead], [x < 0 for x in ahead], tasks))
+    assert all((d.verdict == "worse") == (d.p < 0.05 and d.high < 0) for d in found)
+    assert any(d.p < 0.05 and d.high >= 0 for d in found)
 
 
 @given(counts=st.tuples(*[st.integers(0, 40)] * 4).filter(any))

@@ -1,5 +1,6 @@
 """A study trains what the paper varies, adopts what is there, and is read by the names that it gave."""
 
+import contextlib
 import dataclasses
 import re
 import shlex
@@ -72,6 +73,46 @@ def test_dino_wm_is_a_variant_for_those_who_bring_its_weights(tmp_path):
     assert config.model.latent_dim == 4**2 * 12
     assert same_training(config, Variant("reacher", "dino-wm", dino=tmp_path / "weights").config())
     assert "--history 3 --method dino-wm-history3" in commands[1]
+
+
+def test_the_list_of_studies_keeps_to_the_chosen_environments():
+    named = {progress.name for progress in Study(environments=("push-t",)).do()}
+    assert {"objective", "spectral"} <= named
+    assert not {"modulation", "efficiency", "cube-double"} & named
+    with pytest.raises(UsageError, match="of which study"):
+        Study(dry_run=True).do()
+    with pytest.raises(UsageError, match="'efficiency' is about none of them"):
+        steps(Study("efficiency", environments=("push-t",)))
+
+
+def test_a_stopped_study_goes_on_with_as_many_workers_as_it_was_given(monkeypatch):
+    class Ends(SimpleNamespace):
+        def start(self, *_):
+            self.has_room = False
+
+        def next_end(self):
+            return "saltwm train", 130
+
+    @contextlib.contextmanager
+    def ended(at_once, logs):
+        yield Ends(running=[], has_room=True)
+
+    monkeypatch.setattr(study, "lanes", ended)
+    monkeypatch.setattr(study, "steps", lambda job: [SimpleNamespace(done=False, command="c", strand=(), job=Study)])
+    with pytest.raises(Stopped, match=r"saltwm study seeds --workers 16 --at-once 4$"):
+        study.run_study(Study("seeds", workers=16, at_once=4))
+
+
+def test_a_shipped_checkpoint_elsewhere_has_its_card(tmp_path):
+    shutil.copytree("checkpoints/two-room-salt", tmp_path / "shelf" / "two-room-salt")
+    job = Study(
+        "lambda",
+        environments=("two-room",),
+        runs=(tmp_path / "shelf",),
+        without_shipped=True,
+        results=tmp_path / "results",
+    )
+    assert not any("shelf" in step.command for step in steps(job) if step.job.VERB == "card")
 
 
 def test_every_method_gets_the_same_sweep():
@@ -184,6 +225,8 @@ def test_a_run_that_is_still_there_gets_the_card_that_it_lacks(small, tmp_path):
     card = job.results / "cards" / "two-room-salt-modes0.md"
     assert "# SALT on Two-Room, R 0" in card.read_text()
     card.unlink()
+    assert [step.job.VERB for step in steps(job) if not step.done] == ["card"]
+    card.write_text("# SALT on Two-Room, R 0, before it was evaluated")
     assert [step.job.VERB for step in steps(job) if not step.done] == ["card"]
     shutil.rmtree(tmp_path / "out")  # nothing is trained for a card alone
     assert [step for step in steps(job) if not step.done] == []

@@ -101,6 +101,28 @@ def test_diagnoses_over_different_horizons_are_not_compared(copy):
     assert verdicts(copy)["SALT's rollout error ends below LeWM's"] == ["not shown"]
 
 
+def test_rollout_errors_are_compared_by_their_ranges_over_the_measurements(copy):
+    ends, grows = "SALT's rollout error ends below LeWM's", "SALT's rollout error grows more slowly"
+    salt = {"rollout_error": (0.1, 0.2), "rollout_low": (0.09, 0.18), "rollout_high": (0.11, 0.22)}
+    change(copy, "salt", Diagnosis, "diagnosis.json", **salt)
+    lewm = {"rollout_error": (0.1, 0.4), "rollout_low": (0.09, 0.21), "rollout_high": (0.11, 0.5)}
+    change(copy, "lewm", Diagnosis, "diagnosis.json", **lewm)
+    found = verdicts(copy)
+    assert (found[ends], found[grows]) == (["not shown"], ["not shown"])  # their bands overlap, far as the means are
+    change(copy, "salt", Diagnosis, "diagnosis.json", rollout_measured=((0.09, 0.18), (0.11, 0.22)))
+    change(copy, "lewm", Diagnosis, "diagnosis.json", rollout_measured=((0.09, 0.21), (0.11, 0.5)))
+    assert verdicts(copy)[grows] == ["holds"]  # 2.0 and 2.0 against 2.3 and 4.5
+    change(copy, "lewm", Diagnosis, "diagnosis.json", rollout_low=(0.09, 0.3))
+    assert verdicts(copy)[ends] == ["holds"]
+
+
+def test_where_salt_is_below_at_first_only_it_is_not_called_never_below(copy):
+    change(copy, "salt", Diagnosis, "diagnosis.json", rollout_error=(0.1, 0.9), rollout_low=(), rollout_high=())
+    change(copy, "lewm", Diagnosis, "diagnosis.json", rollout_error=(0.2, 0.4), rollout_low=(), rollout_high=())
+    (claim,) = (c for c in claims(read_findings(copy)) if c.sentence == "SALT's rollout error ends below LeWM's")
+    assert "not below at the end" in claim.findings[0].measured
+
+
 def test_two_recipes_of_salt_are_judged_apart_and_by_name(results):
     findings = read_findings(results)
     salt = next(c for c in findings.cells if (c.evaluation.method, c.evaluation.protocol) == ("salt", "clean"))

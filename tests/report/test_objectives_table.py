@@ -244,8 +244,8 @@ def test_the_three_sentences_say_what_is_shown_where_print_differs_and_what_cann
         "published order for 3 and the other order for 3: on Two-Room SALT 76 points above SMWM (in print 1 below), "
         "LeWM 28 points above SMWM (in print 8.33 below) and PLDM 70 points above SMWM (in print 2 below)."
     )
-    # 4 tests: 2 / 2^n * 4 < 0.05 needs n = 8.
-    assert "fewer than 8 of the 100 tasks" in cannot
+    # All four are shown: Holm's last step multiplies by 1, and 2 / 2^n < 0.05 needs n = 6.
+    assert "fewer than 6 of the 100 tasks" in cannot
     assert all(text.endswith(".") and text.count(". ") == 0 for text in (says, order, cannot))
 
 

@@ -172,7 +172,10 @@ def test_a_spread_of_three_points_is_steady_and_one_of_thirty_is_not():
 def test_growth_of_a_free_base_matrix_is_compared_with_lewm():
     def diagnosed(method, growths):
         norms = tuple((1.0, growth) for growth in growths)
-        d = SimpleNamespace(propagation_measured=norms, propagation_norm=(1.0, float(np.mean(growths))))
+        mean = (1.0, float(np.mean(growths)))
+        d = SimpleNamespace(
+            propagation_measured=norms, propagation_norm=mean, propagation_low=mean, propagation_high=mean
+        )
         return SimpleNamespace(name=f"push-t-{method}", environment="push-t", diagnosis=d)
 
     cells = [cell("push-t", method, range(9)) for method in ("salt", "salt-free", "lewm-history3")]
