@@ -177,7 +177,7 @@ def host_header(name: str, port: int) -> str:
     if not re.search(r":\d+$", whole):
         whole = f"{whole}:{port}"
     if not HOST.fullmatch(whole):
-        raise UsageError(f"--name: expected a host, or host:port, found {name!r:.80}")
+        raise UsageError(f"`name`: expected a host, or host:port, found {name!r:.80}")
     return whole.lower().removesuffix(":80")  # which browsers leave out
 
 

@@ -160,5 +160,5 @@ def test_the_printed_address_is_one_that_a_browser_gets_in_by(host, names, addre
 
 @pytest.mark.parametrize("name", ["*", "", "a b", "box; script-src *", "http://box", "box:port", "box:8000/x"])
 def test_a_name_that_is_none_is_refused(name):
-    with pytest.raises(UsageError, match="--name: expected a host"):
+    with pytest.raises(UsageError, match="`name`: expected a host"):
         Explorer([], port=8000, names=(name,))
