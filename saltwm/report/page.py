@@ -22,7 +22,7 @@ from saltwm.report.frames import changed_by_frames
 from saltwm.report.imitation import imitation
 from saltwm.report.overview import bands, in_words, verdicts
 from saltwm.report.paper_drawings import paper_drawings
-from saltwm.report.studies import HOW, study_reports
+from saltwm.report.studies import HOW, efficiency, study_reports
 from saltwm.report.table import Table
 from saltwm.report.tables import SuccessRow
 from saltwm.report.templates import template
@@ -205,6 +205,7 @@ def render(findings: Findings, media: Media | None = None, *, anatomy: bool = Fa
         changed_by_frames=changed_by_frames(findings, judged),
         studies=built.judged_studies,
         how_studied=HOW,
+        costs=[one for one in (efficiency(findings), sections.transition_parameters(findings)) if one],
         elements=listed,
         few_elements=listed is not None
         and 2 * sum(sections.NOT_RUN in line for line in listed.rows) > len(listed.rows),

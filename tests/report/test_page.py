@@ -10,7 +10,7 @@ from fake_results import make_decoding, make_results
 
 from saltwm.disk import durable
 from saltwm.disk.durable import write_config
-from saltwm.disk.records import Rate, read_cells, read_tasks
+from saltwm.disk.records import Efficiency, PredictorCost, Rate, read_cells, read_tasks
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.evaluation.statistics import wilson
 from saltwm.evaluation.tasks import write_tasks
@@ -20,6 +20,7 @@ from saltwm.report import tables
 from saltwm.report.findings import Picture, picture_caption, read_findings, short_planner
 from saltwm.report.overview import _searched_better, bands, in_words, verdicts
 from saltwm.report.page import Media, _galleries, _title, render, write_page
+from saltwm.report.sections import NOT_RUN
 from saltwm.report.templates import _unbroken, _whole_words
 
 
@@ -500,3 +501,18 @@ def test_a_study_has_its_table_its_figure_and_its_sentences_on_the_page(tmp_path
     assert re.search(r"SALT less PLDM .* Holm", words(page))
     assert '<a href="#studies">Studies</a>' in page
     assert re.search(r'<img [^>]*alt="Other objectives on one backbone[^"]*"', page)
+
+
+def test_the_list_of_the_papers_tables_points_to_costs_that_are_there_and_to_none_otherwise(copy, page):
+    titles = ("Efficiency (Table 2)", "Parameters of the transition (Table 5)")
+    assert not any(title in words(page) for title in titles)
+    listed = {row.split("</th>")[0]: row for row in page.split('<th scope="row">')}
+    assert all(NOT_RUN in listed[name] for name in ("Table 2", "Table 5"))
+    costs = tuple(PredictorCost(model, 7_000_000, 1.0, 2.0, 1.0, 3.0, ()) for model in ("salt", "lewm"))
+    write_config(copy / "efficiency.json", Efficiency("By hand.", costs))
+    measured = render(read_findings(copy))
+    listed = {row.split("</th>")[0]: row for row in measured.split('<th scope="row">')}
+    assert not any(NOT_RUN in listed[name] for name in ("Table 2", "Table 5"))
+    studies = words(measured.split('<h2 id="studies">')[1].split("</section>")[0])
+    assert all(title in studies for title in titles)
+    assert '<a href="#studies">' in measured
