@@ -86,6 +86,8 @@ class Recorded:
     split: Literal["training", "held-out"] = "training"
     added: tuple[str, ...] | None = field(default=None, metadata=IF_SET)
     """The file or folder of each time that the dataset grew."""
+    fit: Literal["pad", "crop", "stretch"] | None = field(default=None, metadata=IF_SET)
+    """How oblong frames became square; None in datasets that were written before it was kept."""
 
 
 Source = Collected | HeldOut | Imported | Recorded

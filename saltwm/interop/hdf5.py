@@ -42,6 +42,8 @@ STATE_COLUMN = "saltwm_state"
 ALIGNMENT_EPISODES = 50
 ROW_BYTES = 64
 """Memory that comparing the index columns takes for each row."""
+GOES_ON = (DiskError, Stopped, OSError, MemoryError)
+"""Errors after which the parts that are complete stay, and the same command goes on."""
 
 
 # --- import ---------------------------------------------------------------------------------------------------------
@@ -62,22 +64,29 @@ def import_hdf5(
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
     fields = {field.name: slice(field.start, field.stop) for field in env_class(env).state_fields}
-    with nothing_half_written(out, kept=(DiskError, Stopped)), durable.only_writer(out, "data import"):
+    with nothing_half_written(out, kept=GOES_ON), durable.only_writer(out, "data import"):
         with _unchanged(file) as sha256:
+            old = None
             if (out / layout.ROOT_FILE).exists():
                 old = _same_import(Dataset.open(out), file, sha256, env, image_size, episodes)
-                if parts.is_finished(out, read_config(Recipe, out / layout.RECIPE_FILE)) and (
-                    episodes or len(old)
-                ) == len(old):
-                    return old
                 image_size = old.world.image_size
+            if old is not None and _is_all(old, episodes):
+                return old
             with unpacked(file, out) as source, _opened(source) as h5:
                 table = _Table(h5, str(file), env, fields)
                 recipe = _recipe(table, file, sha256, env, image_size, episodes)
+                if old is not None and _is_all(old, recipe.episodes):  # without `episodes` the file says how many
+                    return old
                 recipe = parts.start(out, recipe)
                 _import_missing(table, recipe, out)
         parts.finish(out, recipe)
     return Dataset.open(out)
+
+
+def _is_all(dataset: Dataset, episodes: int | None) -> bool:
+    """Whether the dataset has this many episodes and is not on its way to more."""
+    begun = read_config(Recipe, dataset.path / layout.RECIPE_FILE)
+    return len(dataset) == episodes and parts.is_finished(dataset.path, begun)
 
 
 @contextlib.contextmanager
@@ -98,6 +107,8 @@ def _recipe(table: "_Table", file: Path, sha256: str, env: str, image_size: int 
     count = len(table.lengths)
     if episodes is not None and not 1 <= episodes <= count:
         raise UsageError(f"{file}: has {count} episodes, {episodes} were asked for")
+    longest = int(table.lengths.max())
+    budget.require(file, f"an episode of {longest} frames of {size} pixels", longest * 3 * size**2)
     return Recipe(
         world=WorldSpec(env, table.action_dim, size, "full", "imported"),
         variant="paper",
@@ -168,6 +179,8 @@ class _Table:
         budget.require_frames(where, int(pixels.shape[1]))
         budget.require(where, f"{len(pixels)} rows", ROW_BYTES * len(pixels))
         self.image_size, self.action_dim = int(pixels.shape[1]), int(actions.shape[1])
+        block = min(len(pixels), _block_rows(pixels))
+        budget.require(where, f"a block of {block} frames of {self.image_size} pixels", block * 3 * self.image_size**2)
         self._pixels, self._actions = _Rows(pixels), actions
         self._states = self._state_columns(env, len(pixels))
         self.lengths, self._first = self._index(len(pixels))
@@ -184,9 +197,13 @@ class _Table:
     def episode(self, index: int, image_size: int) -> Episode:
         """Episode `index` with its frames averaged down to `image_size`."""
         first, rows = int(self._first[index]), int(self.lengths[index])
-        frames = self._pixels.read(first, first + rows)
+        frames = np.empty((rows, image_size, image_size, 3), np.uint8)
+        filled = 0
+        for piece in self._pixels.pieces(first, first + rows):
+            frames[filled : filled + len(piece)] = _resized(piece, image_size)
+            filled += len(piece)
         actions = self._actions[first : first + rows - 1].astype(np.float32)
-        return Episode(_resized(frames, image_size), actions, self._state_rows(first, first + rows))
+        return Episode(frames, actions, self._state_rows(first, first + rows))
 
     def _column(self, name: str) -> Any:
         """A dataset that lies in this very file."""
@@ -244,6 +261,8 @@ class _Table:
                 f"{self._where}: ep_len and ep_offset: expected one entry of at least 2 rows per episode, and of at "
                 f"most the file's {rows}"
             )
+        longest, width = int(lengths.max()), self._state_dim + self.action_dim
+        budget.require(self._where, f"an episode of {longest} rows of {width} numbers", 8 * longest * width)
         expected = layout.offsets(lengths)
         if not np.array_equal(first, expected[:-1]) or expected[-1] != rows:
             raise DamagedError(
@@ -317,20 +336,23 @@ class _Rows:
 
     def __init__(self, column: Any) -> None:
         self._column = column
-        self._size = column.chunks[0] if column.chunks and column.chunks[0] > 1 else BLOCK_ROWS
+        self._size = _block_rows(column)
         self._number = -1
         self._block = np.empty(0, np.uint8)
 
-    def read(self, first: int, last: int) -> NDArray[np.uint8]:
-        """Rows first .. last-1."""
-        pieces = []
+    def pieces(self, first: int, last: int) -> Iterator[NDArray[np.uint8]]:
+        """Rows first .. last-1, those of a block at a time."""
         while first < last:
             number, begin = divmod(first, self._size)
             if number != self._number:
                 self._number, self._block = number, self._column[number * self._size : (number + 1) * self._size]
-            pieces.append(self._block[begin : begin + last - first])
-            first += len(pieces[-1])
-        return np.concatenate(pieces)
+            piece = self._block[begin : begin + last - first]
+            yield piece
+            first += len(piece)
+
+
+def _block_rows(column: Any) -> int:
+    return int(column.chunks[0]) if column.chunks and column.chunks[0] > 1 else BLOCK_ROWS
 
 
 def _resized(frames: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
@@ -350,6 +372,8 @@ def _opened(file: Path) -> Iterator[Any]:
     except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:  # h5py has no kind of its own for damage
         if isinstance(error, OSError) and error.errno is not None:
             raise
+        if "memory allocation failed" in str(error):  # HDF5's own words
+            raise MemoryError(f"{file}: {error}") from error
         raise DamagedError(f"{file}: not a readable HDF5 file: {error}") from error
 
 

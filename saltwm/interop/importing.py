@@ -10,7 +10,7 @@ import numpy as np
 
 from saltwm.disk.claim import require_same
 from saltwm.disk.dataset import Dataset
-from saltwm.disk.layout import ROOT_FILE
+from saltwm.disk.layout import ROOT_FILE, Recorded
 from saltwm.envs.base import StateField
 from saltwm.ground.checks import at_least
 from saltwm.ground.errors import MismatchError, UsageError
@@ -19,7 +19,7 @@ from saltwm.interop.folders import open_folder
 from saltwm.interop.lance_table import open_lance
 from saltwm.interop.lerobot import open_lerobot
 from saltwm.interop.minari_data import open_minari
-from saltwm.interop.recordings import Recording, write_dataset
+from saltwm.interop.recordings import Recording, require_alike, write_dataset
 
 Format = Literal["lerobot", "lance", "minari", "folder"]
 
@@ -86,9 +86,11 @@ def import_recordings(
     wanted: Iterator[Recording] = itertools.islice(source.recordings(), episodes)
     if not append and (out / ROOT_FILE).exists():
         old = _same_source(out, kind, path, camera)
+        like = Recorded(state_fields="", fit=fit)
+        require_alike(old, name or _slug(path), source.fields, image_size, frame_every, like)
         if (episodes or count) < len(old):
-            asked = f"has {len(old)} episodes and cannot have {episodes or count}"
-            raise MismatchError(f"{out}: {asked}: a dataset only grows")
+            had = f"has {len(old)} episodes and cannot have {episodes or count}"
+            raise MismatchError(f"{out}: {had}: a dataset only grows")
         _pass_over(wanted, old, path)
         if (episodes or count) == len(old):
             return old

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -275,6 +275,14 @@ def software() -> dict[str, str]:
     package = Path(__file__).parents[1]
     sources = {file.relative_to(package).as_posix(): durable.sha256(file) for file in package.rglob("*.py")}
     return {
-        **{name: version(name) for name in ("saltwm", "torch", "numpy", "gymnasium", "pymunk", "mujoco")},
+        **{name: _version(name) for name in ("saltwm", "torch", "numpy", "gymnasium", "pymunk", "mujoco")},
         "sources of saltwm": durable.sha256_json(sources)[:12],
     }
+
+
+def _version(name: str) -> str:
+    """Of a package; simulators are extras, which not every machine has."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"

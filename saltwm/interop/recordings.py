@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from saltwm.envs.base import StateField, spell_fields
 from saltwm.ground import budget
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import WorldSpec
-from saltwm.ground.errors import DamagedError, MismatchError, SaltError, ShapeError, UsageError
+from saltwm.ground.errors import DamagedError, MismatchError, ShapeError, UsageError
 from saltwm.ground.frames import Fit, square
 from saltwm.ground.progress import progress
 from saltwm.ground.strict_json import to_plain
@@ -76,7 +76,8 @@ def write_dataset(
     for what, value in (("image_size", image_size), ("frame_every", frame_every)):
         at_least(what, value)
     writer = _Writer(path, name, fields, image_size, fit, frame_every)
-    recorded = Recorded(state_fields="", split="held-out" if held_out else "training", **dict(source or {}))
+    split: Literal["held-out", "training"] = "held-out" if held_out else "training"
+    recorded = Recorded(state_fields="", split=split, fit=fit, **dict(source or {}))
     if append:
         return _add_episodes(path, writer, episodes, recorded, total)
     with nothing_half_written(path), durable.only_writer(path, "write_dataset"):
@@ -142,20 +143,8 @@ class _Writer:
 
     def begin_to_add(self, old: Dataset, place: Path, recorded: Recorded) -> None:
         """Belong to a dataset that is there, or MismatchError that names what differs; parts wait at `place`."""
-        found = old.recipe
-        fields = spell_fields(self._fields) if self._fields else getattr(found.source, "state_fields", "")
-        asked = Recipe(
-            replace(found.world, environment=self._name, image_size=self._size),
-            found.variant,
-            found.state_dim,
-            found.episodes,
-            self._every,
-            found.episodes_per_part,
-            replace(recorded, state_fields=fields),
-        )
-        same = {"kind": "recorded", **_of_every_stage(asked)}
-        require_same(old.path, same, {"kind": found.source.kind, **_of_every_stage(found)})
-        self._old, self._path, self._recipe = old, place, found
+        require_alike(old, self._name, self._fields, self._size, self._every, recorded)
+        self._old, self._path, self._recipe = old, place, old.recipe
 
     def add(self, recording: Recording) -> None:
         """Check an episode and write the part that it completes."""
@@ -208,10 +197,24 @@ class _Writer:
         self._waiting = []
 
 
-def _of_every_stage(recipe: Recipe) -> dict[str, Any]:
-    """What all episodes of a recorded dataset have in common."""
-    fields = {name: getattr(recipe.source, name, None) for name in ("state_fields", "split")}
-    return {"world": to_plain(recipe.world), "frame_every": recipe.frame_every, "source": fields}
+def require_alike(
+    old: Dataset, name: str, fields: tuple[StateField, ...], image_size: int, frame_every: int, recorded: Recorded
+) -> None:
+    """MismatchError that names each option in which other episodes would not be like those of the dataset."""
+    recipe, source = old.recipe, old.recipe.source
+    found = {option: getattr(source, option, None) for option in ("kind", "state_fields", "split", "fit")}
+    asked = {
+        "kind": recorded.kind,
+        "state_fields": spell_fields(fields) if fields else found["state_fields"],
+        "split": recorded.split,
+        "fit": found["fit"] and recorded.fit,  # a dataset that does not know its own is compared without it
+    }
+    world = replace(recipe.world, environment=name, image_size=image_size)
+    require_same(
+        old.path,
+        {"world": to_plain(world), "frame_every": frame_every, "source": asked},
+        {"world": to_plain(recipe.world), "frame_every": recipe.frame_every, "source": found},
+    )
 
 
 def _twin(dataset: Dataset, episode: Episode) -> int | None:
@@ -231,7 +234,7 @@ def _twin(dataset: Dataset, episode: Episode) -> int | None:
 def _checked(where: str, index: int, recording: Recording, size: int, fit: Fit, every: int) -> Episode:
     """The episode with square frames; an error names file, episode, step and field."""
     name = f"{where}: episode {index}"
-    actions = np.asarray(recording.actions, np.float32)
+    actions = _array(name, "action", recording.actions, np.float32)
     if actions.ndim != 2 or not len(actions):
         raise ShapeError(f"{name}: action: expected [T, A] with at least one step, found {list(actions.shape)}")
     layout.check_finite(name, "action", actions)
@@ -248,11 +251,18 @@ def _checked(where: str, index: int, recording: Recording, size: int, fit: Fit, 
     if recording.states is None:  # a clock: so that a state is never a marker
         states = np.arange(count, dtype=np.float64)[:, None]
     else:
-        states = np.asarray(recording.states, np.float64)
+        states = _array(name, "state", recording.states, np.float64)
         if states.ndim != 2 or len(states) != count:
             raise ShapeError(f"{name}: state: expected [{count}, S], one per frame, found {list(states.shape)}")
         layout.check_finite(name, "state", states)
     return Episode(np.stack(frames), actions, states)
+
+
+def _array(name: str, what: str, values: Any, kind: type) -> NDArray[Any]:
+    try:
+        return np.asarray(values, kind)
+    except (ValueError, TypeError) as error:
+        raise ShapeError(f"{name}: {what}: expected as many numbers in every row ({error})") from error
 
 
 def numbers(where: str, name: str, values: list[Any]) -> NDArray[np.float64]:
@@ -307,14 +317,14 @@ def _check_name(name: str) -> None:
 
 
 @contextlib.contextmanager
-def nothing_half_written(path: Path, kept: tuple[type[SaltError], ...] = ()) -> Iterator[None]:
-    """On an error, remove the folder if it was not there before; `kept` are errors after which one goes on there."""
+def nothing_half_written(path: Path, kept: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """On any error, remove the folder if it was not there before; `kept` are those after which one goes on there."""
     new = not path.exists()
     try:
         yield
     except kept:
         raise
-    except (SaltError, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt, SystemExit):
         if new and path.exists():
             durable.discard_directory(path)
         raise

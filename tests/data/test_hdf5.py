@@ -132,7 +132,7 @@ def test_the_first_episodes_alone_can_be_imported(tmp_path, episodes):
 def test_an_import_grows_when_more_episodes_of_its_file_are_asked_for(tmp_path, episodes, monkeypatch):
     file = write_file(tmp_path / "tworoom.h5", columns_of(episodes))
     first = import_hdf5(file, "two-room", tmp_path / "data", episodes=3)
-    assert import_hdf5(file, "two-room", tmp_path / "data").sha256 == first.sha256  # no more were asked for
+    assert import_hdf5(file, "two-room", tmp_path / "data", episodes=3).sha256 == first.sha256  # no more
     with monkeypatch.context() as patch:
         patch.setattr(parts, "finish", lambda *_: (_ for _ in ()).throw(Stopped("stopped", 15)))
         with pytest.raises(Stopped):

@@ -4,8 +4,11 @@ import itertools
 import shutil
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
+import zstandard
+from hostile_files import rehash_dataset
 from power_cuts import PowerCut, power_cut
 from test_recordings import EPISODES, check_same, episode, write_folder
 
@@ -14,6 +17,7 @@ from saltwm.cli import main
 from saltwm.disk import durable
 from saltwm.disk.dataset import Dataset
 from saltwm.ground.errors import MismatchError, ShapeError, UsageError
+from saltwm.interop.hdf5 import import_hdf5
 from saltwm.interop.importing import import_recordings
 from saltwm.interop.recordings import Recording
 
@@ -52,6 +56,7 @@ def test_a_program_adds_episodes_and_the_lineage_knows_what_was(old: Dataset) ->
         ({"image_size": 32}, "image_size: expected 32, found 16"),
         ({"frame_every": 5}, "frame_every: expected 5, found 1"),
         ({"held_out": True}, "split: expected 'held-out', found 'training'"),
+        ({"fit": "crop"}, "fit: expected 'crop', found 'pad'"),
     ],
 )
 def test_what_differs_is_named_and_nothing_changes(old: Dataset, options: dict[str, object], said: str) -> None:
@@ -146,6 +151,60 @@ def test_the_same_import_takes_the_takes_that_came_since(tmp_path: Path, capsys:
     table.write_text(before.replace("0.1,", "0.1,0.25,", 1).replace("0.25,0.", "0.25,-0.", 1))
     with pytest.raises(MismatchError, match="episode 0: its actions are not those of episode 0"):
         import_recordings(source, data, name="arm", image_size=32)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name": "leg"}, "environment: expected 'leg', found 'arm'"),
+        ({"image_size": 8}, "image_size: expected 8, found 16"),
+        ({"frame_every": 3}, "frame_every: expected 3, found 1"),
+        ({"fit": "crop"}, "fit: expected 'crop', found 'pad'"),
+    ],
+)
+@pytest.mark.parametrize("before", [2, 3])
+def test_an_import_with_other_options_is_refused_whether_or_not_it_would_add(
+    tmp_path: Path, options: dict[str, object], said: str, before: int
+) -> None:
+    source, data = write_folder(tmp_path / "takes", as_video=False), tmp_path / "data"
+    first = import_recordings(source, data, name="arm", image_size=16, episodes=before)
+    with pytest.raises(MismatchError, match=said):
+        import_recordings(source, data, **({"name": "arm", "image_size": 16} | options))  # type: ignore[arg-type]
+    assert Dataset.open(data).sha256 == first.sha256
+
+
+def test_a_dataset_that_does_not_know_its_fit_still_grows(old: Dataset) -> None:
+    """As those do that were written before it was kept."""
+    root = durable.read_json(old.path / "zarr.json")
+    for recipe in (root["attributes"]["recipe"], collection := durable.read_json(old.path / "collection.json")):
+        del recipe["source"]["fit"]
+    durable.write_json(old.path / "collection.json", collection)
+    durable.write_json(old.path / "zarr.json", root)
+    rehash_dataset(old.path)
+    grown = write_dataset(old.path, [EPISODES[2]], append=True, fit="crop", **OPTIONS)
+    assert grown.recipe.source.fit is None  # type: ignore[union-attr]
+    assert len(grown) == 3
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_import_of_a_whole_file_takes_what_an_import_of_a_few_left(tmp_path: Path, packed: bool) -> None:
+    file = tmp_path / "rooms.h5"
+    with h5py.File(file, "w") as h5:
+        h5["pixels"] = np.arange(60, dtype=np.uint8)[:, None, None, None] * np.ones((8, 8, 3), np.uint8)
+        h5["action"] = np.random.default_rng(0).uniform(-1, 1, (60, 2)).astype(np.float32)
+        h5["pos_agent"] = np.zeros((60, 2), np.float32)
+        h5["ep_len"], h5["ep_offset"] = np.full(6, 10, np.int32), np.arange(6) * 10
+    if packed:
+        file = file.with_suffix(".h5.zst")
+        file.write_bytes(zstandard.ZstdCompressor().compress(file.with_suffix("").read_bytes()))
+    first = import_hdf5(file, "two-room", tmp_path / "data", episodes=2)
+    grown = import_hdf5(file, "two-room", tmp_path / "data")
+    assert len(grown) == 6
+    assert [(a.episodes, a.sha256) for a in grown.lineage] == [(2, first.sha256)]
+    before = content(tmp_path / "data")
+    for episodes in (None, 6):  # nothing to do
+        assert import_hdf5(file, "two-room", tmp_path / "data", episodes=episodes).sha256 == grown.sha256
+    assert content(tmp_path / "data") == before
 
 
 def test_another_folder_is_added_when_one_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

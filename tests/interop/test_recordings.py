@@ -114,6 +114,8 @@ def with_nan(values: Any) -> Any:
         (changed(actions=EPISODES[1].actions[:, :1]), ShapeError, "episode 1: action: expected shape"),
         (changed(states=EPISODES[1].states[:3]), ShapeError, r"episode 1: state: expected \[16, S\]"),
         ({"frames": [], "action": []}, UsageError, "a dict with frames, actions"),
+        (changed(actions=[[1], [1, 2]]), ShapeError, "episode 1: action: expected as many numbers in every row"),
+        (changed(states=[[1], [1, 2]]), ShapeError, "episode 1: state: expected as many numbers in every row"),
     ],
 )
 def test_a_bad_recording_is_refused_by_name_and_leaves_nothing(
@@ -121,6 +123,21 @@ def test_a_bad_recording_is_refused_by_name_and_leaves_nothing(
 ) -> None:
     with pytest.raises(error, match=said):
         write_dataset(tmp_path / "data", [EPISODES[0], second], name="my-robot", image_size=16)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [OSError("camera gone"), ZeroDivisionError(), KeyboardInterrupt(), SystemExit(1)])
+def test_a_program_that_fails_between_two_episodes_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr("saltwm.interop.recordings.PART_STEPS", 12)  # the first part is written by then
+
+    def episodes() -> Any:
+        yield EPISODES[0]
+        raise error
+
+    with pytest.raises(type(error)):
+        write_dataset(tmp_path / "data", episodes(), name="my-robot", image_size=16)
     assert not list(tmp_path.iterdir())
 
 

@@ -1,6 +1,8 @@
 """P25: what an input declares is compared with a budget before anything is allocated. Beliefs: A6 and A7."""
 
+import contextlib
 import dataclasses
+import tarfile
 import time
 from types import SimpleNamespace
 
@@ -21,7 +23,7 @@ from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.evaluation.tasks import choose_tasks, require_possible, write_tasks
 from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, SaltError, UsageError
-from saltwm.interop import archives
+from saltwm.interop import archives, hdf5
 from saltwm.interop.hdf5 import import_hdf5
 
 SECONDS = 20.0
@@ -157,6 +159,92 @@ def test_an_hdf5_file_that_declares_too_much_is_refused(tmp_path, rows, side, st
     file = write_hdf5(tmp_path / "bomb.h5", rows, side, stored)
     with Cheap(), pytest.raises(DamagedError, match=r"would take .* GB|stores none of it|too large to read"):
         import_hdf5(file, "two-room", tmp_path / "out")
+
+
+def write_one_episode(path, rows, side, chunks):
+    """A file of one episode of black frames, of which a single chunk takes room."""
+    shapes = {"pixels": (side, side, 3), "action": (2,), "pos_agent": (2,)}
+    with h5py.File(path, "w") as h5:
+        for name, shape in shapes.items():
+            kind, pieces = ("uint8", chunks) if name == "pixels" else ("float32", (min(rows, 1000), 2))
+            h5.create_dataset(name, (rows, *shape), kind, chunks=pieces)[(0,) * (1 + len(shape))] = 0
+        h5["ep_len"], h5["ep_offset"] = np.array([rows], np.int32), np.array([0], np.int64)
+    return path
+
+
+@pytest.mark.parametrize(("chunks", "said"), [
+    ((1, 224, 224, 3), r"an episode of 80000 frames of 224 pixels would take 11\.2 GB"),
+    ((80_000, 4, 4, 3), r"a block of 80000 frames of 224 pixels would take 11\.2 GB"),
+])  # fmt: skip
+def test_an_hdf5_file_of_one_endless_episode_is_refused(tmp_path, chunks, said):
+    file = write_one_episode(tmp_path / "bomb.h5", 80_000, 224, chunks)
+    with Cheap(), pytest.raises(DamagedError, match=rf"bomb\.h5: {said}"):
+        import_hdf5(file, "two-room", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_long_episode_is_held_at_the_size_that_was_asked_for(tmp_path):
+    file = write_one_episode(tmp_path / "long.h5", 1500, 224, (100, 224, 224, 3))  # 226 MB at its own size
+    forget_peak()
+    before = peak_megabytes()
+    assert import_hdf5(file, "two-room", tmp_path / "out", image_size=8).lengths.tolist() == [1499]
+    assert peak_megabytes() - before < 150
+
+
+def test_a_lack_of_memory_is_not_taken_for_damage(tmp_path):
+    write_one_episode(tmp_path / "fine.h5", 4, 8, (4, 8, 8, 3))
+    for words, kind in (("memory allocation failed for raw data chunk", MemoryError), ("bad heap", DamagedError)):
+        with pytest.raises(kind, match=words), hdf5._opened(tmp_path / "fine.h5"):
+            raise OSError(f"Can't synchronously read data ({words})")
+
+
+def tar_of(path, members):
+    """Members of (header, content) as .tar.zst."""
+    with open(path, "wb") as file, zstandard.ZstdCompressor().stream_writer(file) as out:
+        for header, content in members:
+            header.size = len(content)
+            out.write(header.tobuf(tarfile.GNU_FORMAT) + content + bytes(-len(content) % 512))
+        out.write(bytes(1024))
+    return path
+
+
+def header(name, kind=tarfile.REGTYPE):
+    made = tarfile.TarInfo(name)
+    made.type = kind
+    return made
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_an_archive_with_a_header_of_any_length_is_refused(tmp_path, kind):
+    members = [(header("x", kind), bytes(200 * 2**20)), (header("a.h5"), b"data")]
+    bomb = tar_of(tmp_path / "bomb.tar.zst", members)
+    forget_peak()
+    before = peak_megabytes()
+    with (
+        pytest.raises(DamagedError, match=r"bomb\.tar\.zst: its headers take more than 4 MB; pack the \.h5 file alone"),
+        archives.unpacked(bomb, tmp_path / "out"),
+    ):
+        pass
+    assert peak_megabytes() - before < 100
+
+
+def test_an_archive_of_countless_members_is_refused(tmp_path):
+    bomb = tar_of(tmp_path / "bomb.tar.zst", ((header(f"{number}"), b"") for number in range(10_000)))
+    with (
+        Cheap(),
+        pytest.raises(DamagedError, match=r"its headers take more than 4 MB"),
+        archives.unpacked(bomb, tmp_path / "out"),
+    ):
+        pass
+
+
+def test_members_before_the_hdf5_file_count_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(budget, "SMALL_ARCHIVE", 8 * 2**20)
+    for size, fits in ((6, True), (64, False)):
+        file = tar_of(tmp_path / f"{size}.tar.zst", [(header("x"), bytes(size * 2**20)), (header("a.h5"), b"data")])
+        expected = contextlib.nullcontext() if fits else pytest.raises(DamagedError, match=r"unpacks to more than")
+        with Cheap(), expected, archives.unpacked(file, tmp_path / "out") as unpacked:
+            assert unpacked.read_bytes() == b"data"
 
 
 def test_an_archive_that_unpacks_to_a_multiple_of_its_size_is_refused(tmp_path, monkeypatch):
