@@ -5,8 +5,10 @@ Torch, Fabric and the simulators are imported inside the verbs, so that `saltwm 
 
 import contextlib
 import inspect
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Iterator
 from importlib.metadata import version
 from types import FrameType
@@ -124,7 +126,10 @@ def _addressed(words: list[str]) -> tuple[Any, list[str]]:
 def _description(job: Any) -> str:
     """What the help of a verb begins with: what it does, and commands to begin with."""
     lines = [f"  {command}" for command in EXAMPLES.get(job.VERB, ())]
-    about = inspect.cleandoc(job.__doc__)
+    width = shutil.get_terminal_size().columns
+    paragraphs = inspect.cleandoc(job.__doc__).split("\n\n")
+    # tyro joins a line that begins with a letter to the one before it, and folds none: these begin with a space
+    about = "\n\n".join(textwrap.fill(one, width, subsequent_indent="  ") for one in paragraphs)
     return "\n".join([about, "", "For example:", *lines]) if lines else about
 
 
@@ -150,6 +155,8 @@ OLD_WORDS = {
     "play": _OLD_VARIANT,
 }
 """Verb -> spellings of earlier versions, which still work, and today's."""
+PLANNING = (["evaluate"], ["play"])
+"""Verbs with one planner, whose settings once had flags."""
 
 
 def _in_todays_words(words: list[str]) -> list[str]:
@@ -160,7 +167,7 @@ def _in_todays_words(words: list[str]) -> list[str]:
         for place in range(len(words) - length, 0, -1):
             if words[place : place + length] == old.split():
                 words[place : place + length] = new.split()
-    for setting in ("mu", "w"):
+    for setting in ("mu", "w") if words[:1] in PLANNING else ():
         words = _with_the_setting_in_the_planner(words, setting) if f"--{setting}" in words[:-1] else words
     return words
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.padding import Padding
     from rich.text import Text
 
 NONE = "-"
@@ -141,17 +141,18 @@ def _emphasised(entry: Entry | str) -> str:
 # --- terminal --------------------------------------------------------------------------------------------------------
 
 
-def terminal(shown: Table) -> "RichTable":
-    """For the terminal, without title and note; the first column is set in a little."""
+def terminal(shown: Table) -> "Padding":
+    """For the terminal, without title and note; set in a little, folded lines too."""
+    from rich.padding import Padding
     from rich.table import Table as RichTable
 
     drawn = RichTable(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
     for i, name in enumerate(shown.header):
         left = i == 0 or name in shown.words
-        drawn.add_column(f"  {name}" if i == 0 else name, justify="left" if left else "right", no_wrap=i > 0)
-    for first, *rest in shown.rows:
-        drawn.add_row(plain_text(f"  {plain(first)}"), *(plain_text(plain(cell)) for cell in rest))
-    return drawn
+        drawn.add_column(name, justify="left" if left else "right", no_wrap=i > 0)
+    for row in shown.rows:
+        drawn.add_row(*(plain_text(plain(cell)) for cell in row))
+    return Padding(drawn, (0, 0, 0, 2), expand=False)
 
 
 def plain_text(name: str, style: str = "") -> "Text":

@@ -17,6 +17,7 @@ from saltwm.disk.records import PlannedCell, read_cells
 from saltwm.evaluation.contests import comparisons
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.strict_json import to_plain
+from saltwm.report.table import Table, terminal
 from saltwm.report.tables import json_means, method_title, p_value, pooled_rows, success_rows, success_table
 
 
@@ -200,3 +201,11 @@ def test_every_table_of_a_page_is_drawn_from_its_record():
     report = Path(saltwm.report.__file__).parent
     drawn = [path.name for path in sorted(report.glob("*.html")) if "<table" in path.read_text()]
     assert drawn == ["macros.html"]
+
+
+def test_a_method_whose_name_is_folded_stays_set_in(capsys):
+    shown = Table("", ("method", "reached"), (("a name of many words that are folded", "49/50"),))
+    Console(width=30).print(terminal(shown))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2
+    assert all(line.startswith("  ") for line in lines)
