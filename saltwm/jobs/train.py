@@ -20,6 +20,8 @@ from saltwm.model.own import name_model
 from saltwm.model.traits import traits_of
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from saltwm.data.features import FrozenEncoder
     from saltwm.disk.dataset import Dataset
     from saltwm.train import TrainResult
@@ -344,17 +346,29 @@ class Watch(Job):
         """Draw."""
         import contextlib
 
-        from rich.console import Console
         from rich.live import Live
 
+        from saltwm.ground.terminal import SafeConsole
         from saltwm.report.watch import read_files, render, save_picture, watch
 
-        console, run = Console(), named(self.run)
+        console, run = SafeConsole(markup=False, highlight=False, emoji=False), named(self.run)
         if self.picture is not None:
             save_picture(read_files(run), self.picture)
-            console.print(f"written: {self.picture}")
+            console.print(f"written: {self.picture}", soft_wrap=True)
         elif self.once or not console.is_terminal:
-            console.print(render(read_files(run), console.width))
+            console.print(_spelled_out(render(read_files(run), console.width)))
         else:
             with Live(console=console, auto_refresh=False) as live, contextlib.suppress(KeyboardInterrupt):
-                watch(run, lambda drawing: live.update(drawing, refresh=True), console.width)
+                watch(run, lambda drawing: live.update(_spelled_out(drawing), refresh=True), console.width)
+
+
+def _spelled_out(drawing: "RenderableType") -> "RenderableType":
+    """A drawing of a run whose name holds control characters, with these spelled out."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from saltwm.ground.terminal import printable
+
+    if isinstance(drawing, Text):
+        return Text(printable(drawing.plain), style=drawing.style)
+    return Group(*map(_spelled_out, drawing.renderables)) if isinstance(drawing, Group) else drawing

@@ -1,6 +1,7 @@
 """P27: no byte of an input reaches the terminal raw."""
 
 import json
+import shutil
 import unicodedata
 from types import SimpleNamespace
 
@@ -91,3 +92,17 @@ def test_a_hostile_checkpoint_is_shown_without_its_escapes(run, tmp_path, capsys
     assert "PWNED" in out + err
     assert not control_characters(out + err)
     assert json.dumps(TITLE)[1:8] not in out
+
+
+def test_a_run_whose_folder_has_a_hostile_name_is_watched_without_its_escapes(run, tmp_path, capsys, monkeypatch):
+    from saltwm.cli import main
+    from saltwm.report import watch
+
+    hostile = shutil.copytree(run, tmp_path / TITLE)
+    main(["watch", str(hostile), "--once"])
+    monkeypatch.setattr(watch, "save_picture", lambda files, path: None)
+    main(["watch", str(hostile), "--picture", f"o[a]ut{TITLE}.png"])
+    out, err = capsys.readouterr()
+    assert out.count("PWNED") == 2
+    assert "written: o[a]ut" in out
+    assert not control_characters(out + err)
