@@ -96,7 +96,7 @@ def tell(job: Job, result: Any) -> Told | None:
 def _collected(job: Collect, dataset: "Dataset") -> Told:
     run = f"runs/{dataset.world.environment}-salt"
     if job.held_out:
-        then = spell(Evaluate(run, job.out, protocol="clean", out=RESULTS))
+        then = _spell_in(dataset.world.environment, Evaluate(run, job.out, protocol="clean", out=RESULTS))
     else:
         then = spell(Train(job.out, Path(run), "quick"))
     facts: dict[str, Any] = {
@@ -474,7 +474,9 @@ def _dissected(job: Anatomy, found: Dissected) -> Told:
 def _examined(job: Doctor, findings: list[Finding]) -> Told:
     from rich.table import Table
 
-    table = Table("what", "found", "what to do", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for name in ("what", "found", "what to do"):
+        table.add_column(name, overflow="fold")  # a word that is wider than its column is read whole
     for finding in findings:
         table.add_row(finding.what, finding.found, finding.remedy)
     return Told(table, plain=[dataclasses.asdict(finding) for finding in findings])
@@ -493,8 +495,10 @@ def _shipped(job: Ship, made: Shipped) -> Told:
         "card": str(made.card),
         "recipe_of_the_data": known,
     }
+    if made.held_out is None:
+        return Told(words)
     then = made.lacking or Evaluate(str(job.out), made.held_out, protocol="clean", out=AGAIN)
-    return Told(words, spell(then))
+    return Told(words, _spell_in(made.environment, then))
 
 
 @tell.register(Card)

@@ -8,7 +8,8 @@ from typing import Any
 
 from saltwm.ground.config import OwnPlannerConfig
 from saltwm.ground.errors import UsageError
-from saltwm.jobs.data import maker
+from saltwm.jobs.collect import Collect
+from saltwm.jobs.data import DataImport, maker
 from saltwm.jobs.evaluate import Evaluate, PlannerFlag
 from saltwm.jobs.job import Aside, Composite, Job, Maybe, Positional, Some, naming_models, spell
 from saltwm.jobs.measures import Decode, Diagnose
@@ -51,7 +52,18 @@ class Again(Composite):
                 raise UsageError(
                     f"again: no file there names the planner {planner_text(planner)}, and none is exchanged"
                 )
-        return found if self.out is None else [dataclasses.replace(job, out=self.out) for job in found]
+        if self.out is None:
+            return found
+        self._require_room(found)
+        return [dataclasses.replace(job, out=self.out) for job in found]
+
+    def _require_room(self, found: list[Any]) -> None:
+        """UsageError for two datasets or runs in one folder; evaluations and diagnoses have their own below it."""
+        alone = [job for job in found if isinstance(job, Collect | DataImport | Train)]
+        if len(alone) > 1:
+            raise UsageError(
+                f"again: expected one dataset or run for {self.out}, found {len(alone)}; repeat each with its own --out"
+            )
 
 
 def jobs_of(folder: Path) -> list[Any]:

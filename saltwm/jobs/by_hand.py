@@ -13,7 +13,7 @@ from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.evaluation.tasks import require_possible, with_kinds
 from saltwm.ground import strict_json
 from saltwm.ground.checks import at_least
-from saltwm.ground.errors import UsageError
+from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.jobs.evaluate import DEFAULT_SEED, MODELLESS, Play
 
 BY_HAND_STEPS = 200
@@ -49,7 +49,10 @@ def task_by_hand(job: Play) -> TaskSet | None:
     start, goal = _state("--start", job.start), _state("--goal", job.goal)
     lone = Task(index=0, episode=0, start_step=0, state=start, goal=goal, distance=0.0)
     tasks = TaskSet(info.world, protocol, seed, "", 1, 0, 0, (lone,))  # of no dataset
-    require_possible(tasks, "by hand")
+    try:
+        require_possible(tasks, "--start and --goal")
+    except DamagedError as error:  # of a file it would be damage
+        raise UsageError(str(error)) from error
     with contextlib.closing(make_env(info.world.environment, variant=protocol.variant)) as env:
         distance = float(env.goal_distance(np.array([start]), np.array([goal]))[0])
     return with_kinds(dataclasses.replace(tasks, tasks=(dataclasses.replace(lone, distance=distance),)))

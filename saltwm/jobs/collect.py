@@ -82,7 +82,7 @@ class Collect(Job):
         cls, variant = env_class(introduce(self.environment)), IN_FILES[self.physics]
         policy = cls.policies[0] if self.policy is None else self.policy
         one_of(f"{self.environment} policy", policy, cls.policies)
-        for name in ("episodes", "image_size", "frame_every", "workers"):
+        for name in ("episodes", "image_size", "frame_every", "workers", "episodes_per_part"):
             at_least(name, getattr(self, name))
         env = cls(variant=variant, image_size=self.image_size, render_quality=self.render)
         with contextlib.closing(env):

@@ -174,7 +174,7 @@ def look_at(dataset: Dataset, offset: int = OFFSET_STEPS, max_episodes: int = MO
     chosen = _spread(len(dataset), max_episodes)
     episodes = [dataset.states(int(index)) for index in chosen]
     if max(len(states) for states in episodes) <= offset:
-        raise UsageError(f"{dataset.path}: no episode has {offset} steps; ask for a smaller offset")
+        raise UsageError(f"{dataset.path}: expected an episode of {offset} steps, found none; collect longer ones")
     actions = np.concatenate([dataset.actions(int(index)) for index in chosen])
     starts = np.concatenate([states[:-offset] for states in episodes])
     goals = np.concatenate([states[offset:] for states in episodes])

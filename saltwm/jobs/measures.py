@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from saltwm.disk import durable
 from saltwm.disk.claim import require_same
+from saltwm.ground.checks import at_least
 from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional, ResultsFolder
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class Diagnose(Measuring):
         """Measure and record."""
         from saltwm.disk.dataset import Dataset
         from saltwm.jobs.diagnose import diagnose_run
+
+        at_least("the number of windows", len(self.windows))
 
         return diagnose_run(self, Dataset.open(self.data, verify="sizes"))
 

@@ -83,7 +83,7 @@ class Film(Job):
             for folder in folders:
                 wanted = self.tasks if self.tasks is not None else filmed_tasks(folder / PICTURES) or FIRST
                 out = folder if self.out is None else self.out / folder.name
-                out.mkdir(parents=True, exist_ok=True)
+                durable.make_folder(out)
                 with durable.only_writer(out, self.VERB):
                     made += film_recorded(folder, wanted, out / PICTURES if self.out is None else out)
                 advance()

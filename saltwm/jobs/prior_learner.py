@@ -82,7 +82,7 @@ def learn_prior(run: Path, dataset: Dataset, config: PriorConfig | None = None) 
 def check_options(config: PriorConfig) -> None:
     """UsageError for a value that no prior can have."""
     for name in ("horizon_blocks", "farthest_blocks", "width", "depth", "batch_size", "steps", "save_every"):
-        at_least(name.replace("_", "-"), getattr(config, name))
+        at_least(name.removesuffix("_blocks").replace("_", "-"), getattr(config, name))  # as the options are called
     shares = {"dropout": config.dropout, "near_share": config.near_share, "beta": config.beta}
     for name, share in shares.items():
         if not 0 <= share <= 1:

@@ -80,6 +80,8 @@ class Reproduce(Composite):
             return [self._papers_environment()]
         if self.source is not None or self.dry_run:
             raise UsageError("--source and --dry-run are for --preset full-size; other presets collect their own data")
+        if self.accelerator != Reproduce.accelerator:
+            raise UsageError("--accelerator is for --preset full-size; others take the best there is: leave it out")
         if self.environment != "all":
             return [self.environment]
         return sorted((name for preset, name in RECIPES if preset == self.preset), key=environment_order)

@@ -41,6 +41,8 @@ class Score(Job):
 
         if (str(self.run) == "all") != (self.against is not None):
             raise UsageError("score all and --against RESULTS go together: every shipped model beside its success")
+        if self.against is not None and self.data is not None:
+            raise UsageError("score all takes each model's shipped data: leave --data out")
         found = score(self) if self.against is None else self._of_all(self.against)
         if self.out is not None:
             durable.write_json(self.out, to_plain(found))

@@ -19,6 +19,8 @@ HERE = shelf_folder()
 """Beside the package in a checkout, inside it where it is installed."""
 MODELS = (*TRANSITIONS, *(f"{name}-memory" for name, traits in TRANSITIONS.items() if traits.has_matrix))
 """As `model_name` calls them. A shelf may hold others, under whatever names they were shipped."""
+IN_RECIPES = tuple(name for name, traits in TRANSITIONS.items() if not traits.is_frozen)
+"""Models that `saltwm reproduce` trains."""
 HELD_OUT_SEED = 1000
 """Seed of the episodes that no model is trained on; training data have seeds from 0 on."""
 HELD_OUT_FRAME_EVERY = 5
@@ -55,7 +57,7 @@ def _models(directory: Path, environment: str) -> list[str]:
 
 def of_recipes(directory: Path) -> list[Item]:
     """Those that every environment's recipe makes; others, as a model with memory, are beside them."""
-    return [item for item in shelf(directory) if item.model in TRANSITIONS]
+    return [item for item in shelf(directory) if item.model in IN_RECIPES]
 
 
 def take(directory: Path, environment: str, model: str) -> Item:
@@ -70,7 +72,7 @@ def take(directory: Path, environment: str, model: str) -> Item:
         steps = f"; make what is missing with: {' && '.join(_missing_steps(item, directory))}"
         raise UsageError(
             f"no {model} model and held-out data for {environment} under {spoken(directory)} (there is: {names})"
-            f"{steps if model in TRANSITIONS else ''}"  # no recipe makes the others
+            f"{steps if model in IN_RECIPES else ''}"  # no recipe makes the others
         )
     return item
 

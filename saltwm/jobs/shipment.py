@@ -109,7 +109,7 @@ def how_learnt(path: Path) -> Learnt:
 
 def _learnt(source: _Source, data: Path | None = None) -> Learnt:
     return Learnt(
-        run=source.run.name,
+        run=Path(os.path.abspath(source.run)).name,  # `.` has no name of its own
         source_sha256=checkpoint.identity(source.checkpoint),
         total_steps=source.info.total_steps,
         training_seconds=journal.total_seconds(source.run),

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from saltwm.disk.shipped import named
-from saltwm.ground.checks import at_least
+from saltwm.disk.shipped import named, spoken
+from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.again import spell_again
 from saltwm.jobs.collect import Collect
@@ -15,6 +15,7 @@ from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, ResultsFolder
 from saltwm.jobs.train import Train
 
 if TYPE_CHECKING:
+    from saltwm.disk.layout import Recipe
     from saltwm.jobs.shelf import Item
     from saltwm.jobs.shipment import Learnt, Shipment
 
@@ -28,7 +29,9 @@ class Shipped(NamedTuple):
 
     shipment: "Shipment"
     card: Path
-    held_out: Path
+    environment: str
+    held_out: Path | None
+    """None where there are none and nothing collects them: they are of a benchmark's file."""
     lacking: Collect | None
 
 
@@ -60,9 +63,10 @@ class Ship(Job):
         card = _write_card(self.out, self.results, self.out / CARD_FILE)
         world = read_info(self.out).world
         held_out = self.out.parent / f"{world.environment}-data"
-        there = held_out.is_dir() or world.renderer == "imported"  # a benchmark's file cannot be collected
-        lacking = None if there else held_out_data(world.environment, world.image_size, world.render, held_out)
-        return Shipped(shipment, card, held_out, lacking)
+        if held_out.is_dir() or world.renderer == "imported":  # a benchmark's file cannot be collected
+            return Shipped(shipment, card, world.environment, held_out if held_out.is_dir() else None, None)
+        lacking = held_out_data(world.environment, world.image_size, world.render, held_out)
+        return Shipped(shipment, card, world.environment, held_out, lacking)
 
 
 @dataclass(frozen=True)
@@ -131,19 +135,22 @@ class Demo(Job):
 
     def do(self) -> Shelf | Shown:
         """Plan, act and film."""
-        from saltwm.disk.checkpoint import card
-        from saltwm.jobs.shelf import HERE, shelf, take
+        from saltwm.jobs.shelf import HERE, MODELS, shelf, take
 
         directory = self.checkpoints or HERE
         if self.environment not in (None, "all"):
             return self._show([take(directory, self.environment, self.model)])
         items = shelf(directory)
         mine = [item for item in items if item.model == self.model]
+        if items:
+            one_of("model", self.model, dict.fromkeys((*MODELS, *(item.model for item in items))))
+        if self.environment == "all" and items and not mine:
+            raise UsageError(f"no {self.model} model under {spoken(directory)}; saltwm demo lists what is shipped")
         if self.environment == "all" and mine:
             return self._show(
                 [item for item in mine if _can_draw(item)], [i.environment for i in mine if not _can_draw(i)]
             )
-        return Shelf(directory, items, [card(item.checkpoint) for item in items])
+        return _described(directory, items)
 
     def _show(self, items: "list[Item]", not_drawn: list[str] | None = None) -> Shown:
         at_least("task", self.task, 0)
@@ -152,6 +159,20 @@ class Demo(Job):
             job = Evaluate(str(item.checkpoint), data=item.data)
             shown.append((item, play_task(job, self.task, self.out / item.checkpoint.name)))
         return Shown(shown, not_drawn or [])
+
+
+def _described(directory: Path, items: "list[Item]") -> Shelf:
+    """The items with their facts; one that cannot be read without its author's code is left out and named."""
+    from saltwm.disk.checkpoint import card
+    from saltwm.ground.progress import note
+
+    facts: dict[Item, dict[str, Any]] = {}
+    for item in items:
+        try:
+            facts[item] = card(item.checkpoint)
+        except UsageError as error:
+            note(str(error))
+    return Shelf(directory, list(facts), list(facts.values()))
 
 
 def _can_draw(item: "Item") -> bool:
@@ -203,7 +224,17 @@ def _training(checkpoint: Path, learnt: "Learnt", run: Path, data: Path) -> list
     unspoken = "# trained with values that no option of saltwm train has; see checkpoint.json"
     if info.lineage:
         unspoken = f"# trained --from checkpoint {info.lineage[-1].checkpoint_sha256[:12]}; see checkpoint.json"
-    return [*([spell(made(learnt.data, data))] if learnt.data else []), spell(job) if job else unspoken]
+    return [*([_making(learnt.data, data)] if learnt.data else []), spell(job) if job else unspoken]
+
+
+def _making(recipe: "Recipe", data: Path) -> str:
+    """What makes a dataset; a comment where only the author of an environment can."""
+    from saltwm.envs import has_simulator
+
+    environment = recipe.world.environment
+    if recipe.source.kind == "collect" and not has_simulator(environment):
+        return f"# collected with the environment {environment}, which its author has"
+    return spell(made(recipe, data))
 
 
 def _shipping(checkpoint: Path, shipment: "Shipment") -> list[str]:
@@ -217,7 +248,7 @@ def _shipping(checkpoint: Path, shipment: "Shipment") -> list[str]:
         *_training(checkpoint, shipment, run, Path("data") / environment),
         naming_models(spell(Ship(run, SHIPPED / checkpoint.name, shipment.precision))),
         *(
-            [spell(made(Dataset.open(held_out, verify="sizes").recipe, SHIPPED / held_out.name))]
+            [_making(Dataset.open(held_out, verify="sizes").recipe, SHIPPED / held_out.name)]
             if held_out.is_dir()
             else []
         ),

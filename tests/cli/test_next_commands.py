@@ -1,0 +1,112 @@
+"""What verbs print after shipping and collecting in a world of one's own, and on a shelf with a model of one's own."""
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from small_datasets import make_recipe, write_dataset
+
+from saltwm.cli import main
+from saltwm.cli.telling import tell
+from saltwm.disk import checkpoint
+from saltwm.envs import users
+from saltwm.ground.errors import UsageError
+from saltwm.jobs.again import Again
+from saltwm.jobs.collect import Collect
+from saltwm.jobs.shelf import Item, held_out_data
+from saltwm.jobs.shipment import how_learnt
+from saltwm.jobs.shipping import Ship, Shipped, _described, _making
+
+
+def shipped(path, environment, held_out, lacking=None):
+    shipment = SimpleNamespace(data=None, precision="half")
+    return tell(Ship(path / "run", path), Shipped(shipment, path / "README.md", environment, held_out, lacking))
+
+
+def test_the_next_command_in_a_world_of_ones_own_names_its_class(tmp_path, monkeypatch):
+    monkeypatch.setattr(users, "word_of", lambda name: "slides:Slide")
+    lacking = held_out_data("slide", 16, "fast", tmp_path / "slide-data")
+    for told in (shipped(tmp_path, "slide", tmp_path / "data"), shipped(tmp_path, "slide", tmp_path / "data", lacking)):
+        assert told.next_is.startswith("saltwm --env slides:Slide ")
+    dataset = SimpleNamespace(
+        world=SimpleNamespace(environment="slide"), lengths=np.array([3]), sha256="0" * 64, lineage=()
+    )
+    told = tell(Collect("slides:Slide", tmp_path, held_out=True), dataset)
+    assert told.next_is.startswith("saltwm --env slides:Slide evaluate ")
+
+
+def test_a_shipped_model_of_a_benchmarks_file_names_no_data_that_are_not_there(tmp_path):
+    assert shipped(tmp_path, "two-room", None).next_is is None
+
+
+def test_a_card_says_who_has_the_environment_that_nobody_here_has(tmp_path):
+    recipe = make_recipe()
+    assert _making(recipe, tmp_path).startswith("saltwm collect two-room ")
+    own = dataclasses.replace(recipe, world=dataclasses.replace(recipe.world, environment="slide"))
+    assert _making(own, tmp_path) == "# collected with the environment slide, which its author has"
+
+
+def test_a_model_that_needs_its_authors_code_is_left_out_of_the_shelfs_list_and_named(tmp_path, monkeypatch, capsys):
+    def card(path):
+        if path.name == "own":
+            raise UsageError("own: name your model")
+        return {"model": path.name}
+
+    monkeypatch.setattr(checkpoint, "card", card)
+    items = [Item("two-room", name, tmp_path / name, tmp_path / "data") for name in ("own", "salt")]
+    found = _described(tmp_path, items)
+    assert (found.items, found.facts) == (items[1:], [{"model": "salt"}])
+    assert "own: name your model" in capsys.readouterr().err
+
+
+def test_the_run_in_the_working_directory_has_its_name(run, monkeypatch):
+    name = how_learnt(run).run
+    monkeypatch.chdir(run)
+    assert how_learnt(Path(".")).run == name == run.name
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("demo all --model foo", "unknown model 'foo'"),
+        ("reproduce two-room --preset quick --accelerator tpu --out OUT", "--accelerator is for --preset full-size"),
+        ("score all --against OUT --data DATA", "leave --data out"),
+        ("collect two-room --out OUT --episodes-per-part -1", "must be at least 1, found -1"),
+        ("collect two-room --out OUT --episodes-per-part 0", "must be at least 1, found 0"),
+        ("prior RUN --data DATA --horizon 0", "saltwm: horizon must be at least 1"),
+        ("play RUN --start [1,2] --goal [1] --out OUT", "--start and --goal: task 0: goal: expected 2 numbers"),
+        ("diagnose RUN --data DATA --out OUT --windows", "the number of windows must be at least 1, found 0"),
+    ],
+)
+def test_what_would_be_ignored_or_cannot_be_is_refused_in_one_line(words, said, run, dataset, tmp_path, capsys):
+    places = {"OUT": tmp_path / "out", "RUN": run, "DATA": dataset.path}
+    with pytest.raises(SystemExit) as stopped:
+        main([str(places.get(word, word)) for word in words.split()])
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_planners_setting_is_no_option_of_a_verb_without_a_planner(capsys):
+    with pytest.raises(SystemExit):
+        main(["demo", "--mu", "3"])
+    assert "--planner" not in capsys.readouterr().err
+
+
+def test_two_datasets_are_not_repeated_in_one_folder(tmp_path):
+    for name in ("a", "b"):
+        write_dataset(tmp_path / name, make_recipe(1), [6])
+    assert [job.out for job in Again((tmp_path / "a",), tmp_path / "out").jobs()] == [tmp_path / "out"]
+    with pytest.raises(UsageError, match="expected one dataset or run"):
+        Again((tmp_path / "a", tmp_path / "b"), tmp_path / "out").jobs()
+
+
+def test_what_a_verb_does_is_told_in_lines_that_fit(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["collect", "--help"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
