@@ -427,7 +427,7 @@ def _report(evidence: Evidence) -> StudyReport | None:
         lines += instead if len(lines) > found else []
     header = ("environment", *(["H"] if len(study.horizons) > 1 else []), "variant", "percent", "reached", "interval")
     note = f"Study `{study.name}`, protocol `{study.protocol}`."
-    note += f" {missing} evaluations of the study are missing." if missing else ""
+    note += f" {missing} evaluation{'s' * (missing > 1)} of the study still to be run." if missing else ""
     note += f" {study.note}" if study.note else ""
     return StudyReport(
         study.name,
