@@ -1,3 +1,4 @@
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,26 +17,34 @@ SHIPPED = [ROOT / "checkpoints" / name for name in ("two-room-salt", "two-room-l
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory):
-    """Three cells of the shipped results: SALT and LeWM on the same tasks, and SALT on the authors'."""
-    import shutil
-
+    """Two cells of the shipped results: SALT and LeWM on the same tasks."""
     root = tmp_path_factory.mktemp("shipped") / "results"
-    for name in ("two-room-salt-clean-seed1", "two-room-lewm-clean-seed1", "two-room-salt-paper-seed1"):
+    return shipped_cells(root, "clean", "two-room-salt-clean-seed1", "two-room-lewm-clean-seed1")
+
+
+@pytest.fixture(scope="session")
+def authors(tmp_path_factory):
+    """One cell of the shipped results: SALT under the authors' protocol."""
+    return shipped_cells(tmp_path_factory.mktemp("shipped") / "authors", "paper", "two-room-salt-paper-seed1")
+
+
+def shipped_cells(root, protocol, *names):
+    """A results folder with these cells and their tasks."""
+    for name in names:
         shutil.copytree(ROOT / "results/evaluations" / name, root / "evaluations" / name)
     (root / "tasks").mkdir()
-    for protocol in ("clean", "paper"):
-        shutil.copy(ROOT / f"results/tasks/two-room-{protocol}-seed1.json", root / "tasks")
+    shutil.copy(ROOT / f"results/tasks/two-room-{protocol}-seed1.json", root / "tasks")
     return root
 
 
 @pytest.fixture(scope="session")
-def desk(results):
+def desk(results, authors):
     """The worker's desk in this process, for what needs no server."""
-    return Desk(find_places([*SHIPPED, results]))
+    return Desk(find_places([*SHIPPED, results, authors]))
 
 
 @pytest.fixture(scope="session")
-def running(results):
+def running(results, authors):
     """A server for all tests that leave it as they found it."""
-    with exploring(*SHIPPED, results) as server:
+    with exploring(*SHIPPED, results, authors) as server:
         yield server

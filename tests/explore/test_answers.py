@@ -57,10 +57,10 @@ def test_a_recorded_episode_is_repeated_by_deciding_and_advancing_live(desk, res
     assert went["distances"][-1] == pytest.approx(recorded.record.final_distance, rel=1e-4)
 
 
-def test_a_task_of_the_authors_is_planned_as_recorded_with_its_own_bounds_and_number(desk, results):
+def test_a_task_of_the_authors_is_planned_as_recorded_with_its_own_bounds_and_number(desk, authors):
     cell = "two-room-salt-paper-seed1"
-    recorded = read_outcomes(results / "evaluations" / cell)[3].actions
-    shown = ask(desk, "episode", results="results", cell=cell, task=3).header
+    recorded = read_outcomes(authors / "evaluations" / cell)[3].actions
+    shown = ask(desk, "episode", results="authors", cell=cell, task=3).header
     assert (shown["bounded"], shown["variant"], shown["goal_steps"]) == (False, "paper", 25)
     lone = Task(3, 0, 0, tuple(shown["state"]), tuple(shown["goal"]), 0.0)
 

@@ -334,7 +334,7 @@ def is_bounded(page):
 
 
 def test_a_task_of_the_authors_keeps_its_number_and_its_bounds_until_the_goal_is_moved(page, running):
-    page.open(running, "browse?cell=two-room-salt-paper-seed1&task=3")
+    page.open(running, "browse?results=authors&cell=two-room-salt-paper-seed1&task=3")
     page.named("a", "Act on this task").click()
     page.wait(lambda: page.all("h1") and page.all("h1")[0].text == "Watch a model act")
     page.wait_until_ready()
@@ -378,11 +378,12 @@ def test_a_row_that_was_chosen_with_enter_keeps_the_focus_and_space_plays(page, 
 
     page.open(running, view)
     page.wait(lambda: page.all(".scrub output")[0].text != "0 / 0")
-    page.driver.execute_script("document.querySelectorAll('tbody tr')[3].focus()")
+    row = "document.querySelectorAll('tbody tr')[3]"  # by a script, because the table is built again meanwhile
+    page.driver.execute_script(f"{row}.focus()")
     page.press(Keys.ENTER)
-    page.wait(lambda: page.all("tbody tr")[3].get_attribute("aria-selected") == "true")
+    page.wait(lambda: page.driver.execute_script(f"return {row}.ariaSelected === 'true'"))
     page.wait_until_ready()
-    assert page.driver.switch_to.active_element == page.all("tbody tr")[3]
+    assert page.driver.execute_script(f"return document.activeElement === {row}")
     page.press(" ")
     page.wait(lambda: not page.all(".scrub output")[0].text.startswith("0 /"))
 

@@ -69,18 +69,18 @@ def test_the_command_of_a_recorded_episode_repeats_it(desk, results, tmp_path):
 
 def recorded_command(desk, **options):
     """The command of Act on a recorded task of the authors' protocol, with the settings of its record."""
-    cell = {"results": "results", "cell": "two-room-salt-paper-seed1", "task": 3}
+    cell = {"results": "authors", "cell": "two-room-salt-paper-seed1", "task": 3}
     shown = ask(desk, "episode", **cell)
     settings = {"planner": "cem", "horizon_blocks": 5, "look_every": None, "history_frames": 1, "seed": 1}
     settings |= {"bounded": False, "start": shown["state"], "goal": shown["goal"]}
     return answer(desk, "command", {"model": "two-room-salt", **settings, "recorded": cell, **options}).header
 
 
-def test_the_command_of_act_on_a_recorded_task_repeats_it(desk, results, tmp_path):
+def test_the_command_of_act_on_a_recorded_task_repeats_it(desk, authors, tmp_path):
     command = recorded_command(desk)["command"]
     played = dataclasses.replace(cli.parse(shlex.split(command)[1:]), out=tmp_path).do()
     assert played.tasks.protocol.name == "paper"
-    recorded = read_outcomes(results / "evaluations/two-room-salt-paper-seed1")[3].actions
+    recorded = read_outcomes(authors / "evaluations/two-room-salt-paper-seed1")[3].actions
     assert np.allclose(played.outcome.actions, recorded, atol=1e-4)  # the record is of another processor
 
 
