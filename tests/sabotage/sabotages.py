@@ -196,7 +196,7 @@ SABOTAGES = [
     Sabotage("N40", "a deadly question is put to every worker", "explore/link.py",
              "if question.tries > MOST_TRIES:", "if False:", "tests/explore/test_worker.py -k third"),
     Sabotage("N41", "a silent worker stays", "explore/link.py",
-             "            self.kill()\n            return _failed(", "            return _failed(",
+             "            self.kill()\n            self._heard", "            self._heard",
              "tests/explore/test_worker.py -k says_nothing"),
     Sabotage("N42", "cem-map forgets the rest of its plan", "planning/with_prior.py",
              "initial=prior if warm is None else product(prior, warm)", "initial=prior", "tests/planning/test_map.py -k warm"),
