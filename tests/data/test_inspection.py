@@ -74,7 +74,7 @@ def test_a_dataset_that_stands_still_is_seen_to(tmp_path):
 
 
 def test_too_long_an_offset_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="no episode has 41 steps"):
+    with pytest.raises(UsageError, match="expected an episode of 41 steps, found none"):
         look_at(straight_walk(tmp_path, speed=1.0), 41)
 
 
