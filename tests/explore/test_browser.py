@@ -388,10 +388,13 @@ def test_a_row_that_was_chosen_with_enter_keeps_the_focus_and_space_plays(page, 
     page.wait(lambda: not page.all(".scrub output")[0].text.startswith("0 /"))
 
 
-def test_of_two_models_chosen_at_once_the_later_one_is_shown(page):
+@pytest.mark.parametrize("view", ["act", "imagine", "map"])
+def test_of_two_models_chosen_at_once_the_later_one_is_shown(page, view):
     names = ("push-t-salt", "two-room-salt", "two-room-lewm")
-    with exploring(*(ROOT / "checkpoints" / name for name in names)) as server:
-        page.open(server, "act?model=two-room-salt")
+    datasets = ("push-t-data", "two-room-data")
+    with exploring(*(ROOT / "checkpoints" / name for name in (*names, *datasets))) as server:
+        page.open(server, f"{view}?model=two-room-salt")
+        page.wait_until_ready()
         (worker,) = server.workers()
         os.kill(worker, signal.SIGSTOP)  # so that the second comes before the first is answered
         page.choose("Model", "push-t-salt")
@@ -401,9 +404,15 @@ def test_of_two_models_chosen_at_once_the_later_one_is_shown(page):
         page.wait_until_ready()
         time.sleep(1)  # whatever the first might still do
         page.wait_until_ready()
+        assert "model=two-room-lewm" in page.driver.current_url
         assert page.all("#notice")[0].get_property("textContent") == ""
-        start = re.search(r"start=([^&]+)", page.driver.current_url)[1]
-        assert len(start.split("_")) == 2
+        if view == "act":
+            start = re.search(r"start=([^&]+)", page.driver.current_url)[1]
+            assert len(start.split("_")) == 2
+        if view == "imagine":
+            page.wait(lambda: "by the worker" in page.all("section .spread p[role=status]")[0].text)
+        if view == "map":
+            assert "two-room-data" in page.all(".panel p.soft")[0].text
         page.driver.get("about:blank")
 
 

@@ -2,7 +2,7 @@
 
 import { ARROWS, calm, choice, copy, field, figure, fill, h, milliseconds, notice, number, setOptions, sleep, slider } from "./dom.js";
 import { BarChart, LineChart } from "./charts.js";
-import { newest } from "./live.js";
+import { newest, turns } from "./live.js";
 import { Picture, bitmap, ring, trail } from "./picture.js";
 import { catalogue, chosen, decoderReady, decoderWords, failed, followDecoder, gallery, live, shared, usable, writeAddress } from "./world.js";
 
@@ -34,7 +34,7 @@ export async function act(query) {
   const s = {
     model: asked.name, scene: null, start: null, state: null, goal: null, queue: [], step: 0, plans: 0, sinceLook: 0,
     planner: null, horizon: 5, look: "1", history: 1, looked: [], taken: [], begin: 0, speed: "normal",
-    seed: 1, task: 0, recorded: null, variant: "clean", goalBlocks: null, loads: 0, playing: false, running: false, epoch: 0, reached: false, closed: false,
+    seed: 1, task: 0, recorded: null, variant: "clean", goalBlocks: null, playing: false, running: false, epoch: 0, reached: false, closed: false,
     distances: [], seen: [], expected: [], times: [], been: [], decision: null, handle: 0, sheet: null, pictures: {},
   };
 
@@ -115,11 +115,11 @@ export async function act(query) {
   }
 
   // The old world stays until all of the new one is known; of two loads the later one counts.
+  const loads = turns();
   async function load(next, model = s.model) {
     pause();
-    s.loads += 1;
-    const mine = s.loads;
-    const overtaken = () => s.closed || mine !== s.loads;
+    const later = loads();
+    const overtaken = () => s.closed || later();
     try {
       const { header } = await live.ask("scene", { model });
       if (overtaken()) return;

@@ -3,7 +3,7 @@
 import { choice, field, figure, fill, h, milliseconds, number, slider } from "./dom.js";
 import { affine, nearest } from "./affine.js";
 import { BarChart, LineChart } from "./charts.js";
-import { newest } from "./live.js";
+import { newest, turns } from "./live.js";
 import { Picture, bitmap } from "./picture.js";
 import { catalogue, chosen, decoderReady, decoderWords, failed, followDecoder, gallery, live, shared, writeAddress } from "./world.js";
 
@@ -36,7 +36,7 @@ export async function imagine(query) {
   const from = slider("From step", { low: 0, high: 1, step: 5, value: 0 }, () => begin(false));
   const countSlider = slider("Blocks", { low: 1, high: 10, step: 1, value: s.count }, (value) => { s.count = value; begin(true); });
   episode.addEventListener("change", () => open(Number(episode.value)));
-  const modelChoice = choice("Model", able.map((entry) => entry.name), s.model, (value) => { s.model = value; s.entry = able.find((entry) => entry.name === value); load(); });
+  const modelChoice = choice("Model", able.map((entry) => entry.name), s.model, (value) => load(able.find((one) => one.name === value)));
 
   // The blocks of an address, if they are whole.
   function blocksOf(text) {
@@ -46,33 +46,48 @@ export async function imagine(query) {
     return Array.from({ length: s.count }, (_, block) => numbers.slice(block * size, (block + 1) * size));
   }
 
+  // The old world stays until the new one answers; of two loads the later one counts.
   let given = [];
-  async function load() {
-    shared.model = s.model;
-    Object.assign(s, { affine: null, sheet: null, z: null });
+  const loads = turns();
+  async function load(entry) {
+    const later = loads();
+    const overtaken = () => s.closed || later();
     try {
-      s.scene = (await live.ask("scene", { model: s.model })).header;
+      const { header } = await live.ask("scene", { model: entry.name });
+      if (overtaken()) return;
+      shared.model = entry.name;
+      unfollow();
+      Object.assign(s, { model: entry.name, entry, scene: header, stored: null, state: null, affine: null, sheet: null, z: null });
       const truth = s.scene.simulated ? "the simulator says what it really does" : "the recording says what it really did, as long as the actions are the recorded ones (this world has no simulator here)";
       lead.textContent = `Move a slider: the model says what its action block leads to, and ${truth}. Below, the error at the end is taken apart into the one-step errors that it grew from.`;
       if (!s.opened) { given = blocksOf(query.get("actions")); from.input.max = "1000000"; from.set(Number(query.get("step")) || 0); }
       s.opened = true;
       await open(Number(episode.value));
-      s.sheet = await gallery(s.model);
-      if (s.entry.affine) s.affine = await affine(s.model);
-      unfollow();
-      if (!s.closed) unfollow = followDecoder(s.model, word);
+      if (overtaken()) return;
+      const sheet = await gallery(entry.name);
+      const rolled = entry.affine ? await affine(entry.name) : null;
+      if (overtaken()) return;
+      Object.assign(s, { sheet, affine: rolled });
+      unfollow = followDecoder(entry.name, word);
       word();
       update();
-    } catch (error) { failed(error); }
+    } catch (error) {
+      if (overtaken()) return;
+      modelChoice.select.value = s.model;
+      failed(error);
+    }
   }
 
   function word() {
     which.textContent = decoderReady(s.model) ? "Imagined pictures: a small decoder, fitted to stored frames after training." : `Imagined pictures: the stored frame whose latent is nearest, of ${s.sheet?.frames ?? "…"}; ${decoderWords(s.model)}.`;
   }
 
+  const opens = turns();
   async function open(number_) {
+    const later = opens();
     try {
       const { header, blobs } = await live.ask("recorded", { dataset: s.scene.dataset, episode: number_ });
+      if (s.closed || later()) return;
       s.stored = header;
       s.frames = blobs;
       s.episode = number_;
@@ -81,7 +96,7 @@ export async function imagine(query) {
       from.input.max = String(Math.max(0, s.stored.actions.length - s.scene.frameskip));
       from.set(Math.min(Number(from.input.value), Number(from.input.max)));
       begin(false);
-    } catch (error) { failed(error); }
+    } catch (error) { if (!later()) failed(error); }
   }
 
   // The recorded actions are where sliders begin; beyond the record they are zero.
@@ -91,6 +106,7 @@ export async function imagine(query) {
   }
 
   function begin(keep) {
+    if (!s.stored) return; // the episode is on its way
     const start = Number(from.input.value);
     s.state = s.stored.states[start];
     s.step = start;
@@ -110,7 +126,7 @@ export async function imagine(query) {
     startPicture.say(`step ${s.stored.steps[place]}`);
   }
 
-  const set = (edit) => { s.blocks = s.blocks.map((block, place) => block.map((a, i) => edit(a, place, i))); dress(); update(); };
+  const set = (edit) => { if (!s.stored) return; s.blocks = s.blocks.map((block, place) => block.map((a, i) => edit(a, place, i))); dress(); update(); };
 
   // One draw for each slider, anywhere in its range.
   function drawAll() {
@@ -161,11 +177,12 @@ export async function imagine(query) {
   }
 
   const ask = newest(async () => {
+    const { scene } = s;
     const blocks = s.blocks.map((block) => [...block]);
     const started = performance.now();
     try {
       const { header, blobs } = await live.ask("imagine", { model: s.model, state: s.state, episode: s.episode, step: s.step, blocks });
-      if (s.closed || blocks.length !== happens.pictures.length) return;
+      if (s.closed || scene !== s.scene || blocks.length !== happens.pictures.length) return;
       const first = s.z === null;
       s.z = new Float32Array(blobs[0]);
       const path = new Float32Array(blobs[1]);
@@ -196,9 +213,10 @@ export async function imagine(query) {
   }
 
   const decompose = newest(async () => {
+    const { scene } = s;
     try {
       const { header } = await live.ask("decompose", { model: s.model, state: s.state, episode: s.episode, step: s.step, blocks: s.blocks });
-      if (s.closed) return;
+      if (s.closed || scene !== s.scene) return;
       if (!header.blocks) { shares.set([]); norms.set([]); fill(numbers, h("p", { class: "soft" }, "Nothing is known of what these actions do, so there is no error to take apart.")); return; }
       const name = (k) => `ε${k + 1}`;
       const exact = Math.abs(header.remainder) < 1e-6;
@@ -219,5 +237,5 @@ export async function imagine(query) {
       h("section", { class: "card stack", "aria-label": "Action blocks" }, h("div", { class: "spread" }, h("h2", {}, "Action blocks"), how), cards),
       h("section", { class: "card stack", "aria-label": "Pictures" }, h("div", { class: "spread" }, h("h2", { class: "truth" }, "What happens"), which), h("div", { class: "pairs", tabindex: 0, role: "region", "aria-label": "What happens, and what the model expects, block by block" }, happens, h("h2", { class: "dream" }, "What the model expects"), expects)),
       h("section", { class: "card columns", "aria-label": "Errors" }, growth.element, shares.element, norms.element, h("div", { class: "stack" }, h("h3", {}, "In numbers"), numbers, h("p", { class: "soft small" }, "For a state-affine model the shares add up to 100 % and ρ is zero up to rounding (eq. 5). For LeWM the rest is what no linear propagation explains.")))));
-  return { element, ready: load(), close() { s.closed = true; clearTimeout(timer); unfollow(); }, go() {}, key: () => false };
+  return { element, ready: load(entry), close() { s.closed = true; clearTimeout(timer); unfollow(); }, go() {}, key: () => false };
 }

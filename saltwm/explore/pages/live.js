@@ -63,6 +63,16 @@ export class Live {
   }
 }
 
+// Of loads that overlap the last one counts: each turn that is taken says whether a later one was taken since.
+export function turns() {
+  let last = 0;
+  return () => {
+    last += 1;
+    const mine = last;
+    return () => mine !== last;
+  };
+}
+
 // Of calls that come faster than they are answered only the newest waits.
 export function newest(work) {
   let running = false;

@@ -2,6 +2,7 @@
 
 import { ARROWS, choice, fill, h, number, setOptions } from "./dom.js";
 import { project } from "./affine.js";
+import { turns } from "./live.js";
 import { Picture } from "./picture.js";
 import { catalogue, chosen, failed, gallery, live, shared, writeAddress } from "./world.js";
 
@@ -21,7 +22,7 @@ export async function map(query) {
   const able = models.filter((entry) => !entry.problem && entry.dataset);
   if (!able.length) return { element: h("p", { class: "empty" }, "The map needs a model and a dataset of its world.") };
   const asked = chosen(able, query);
-  const s = { model: asked.name, pair: query.get("axes") ?? "0-1", by: query.get("by") ?? "cost", goal: Number(query.get("goal")) || 0, at: 0, sheet: null, points: [], fields: [] };
+  const s = { model: asked.name, pair: query.get("axes") ?? "0-1", by: query.get("by") ?? "cost", goal: Number(query.get("goal")) || 0, at: 0, sheet: null, points: [], fields: [], closed: false };
 
   const canvas = h("canvas", { tabindex: 0, role: "img", "aria-label": "Map of latents" });
   const picture = new Picture("Frame", { kind: "truth" });
@@ -33,17 +34,22 @@ export async function map(query) {
   const explained = h("p", { class: "soft small" });
   const pathNote = h("p", { class: "soft small" });
   const way = h("span", { class: "s-dream", hidden: true }, "the plan that Act made last");
-  const modelChoice = choice("Model", able.map((entry) => entry.name), s.model, (value) => { s.model = value; load(); });
+  const modelChoice = choice("Model", able.map((entry) => entry.name), s.model, (value) => load(value));
   const pair = choice("Principal components", PAIRS, s.pair, (value) => { s.pair = value; place(); });
   const by = choice("Colour", [["cost", "cost to the goal"]], s.by, (value) => { s.by = value; paint(); });
   RAMP.forEach((_, i) => { const c = ramp.getContext("2d"); c.fillStyle = colour(i / (RAMP.length - 1)); c.fillRect((i * 120) / RAMP.length, 0, 120 / RAMP.length + 1, 1); });
 
-  async function load() {
-    shared.model = s.model;
+  // The old map stays until all of the new one is known; of two loads the later one counts.
+  const loads = turns();
+  async function load(model) {
+    const later = loads();
+    const overtaken = () => s.closed || later();
     try {
-      s.sheet = await gallery(s.model);
-      const entry = able.find((one) => one.name === s.model);
-      const about = (await live.ask("recorded", { dataset: s.sheet.dataset, episode: s.sheet.episodes[0] })).header;
+      const sheet = await gallery(model);
+      const about = (await live.ask("recorded", { dataset: sheet.dataset, episode: sheet.episodes[0] })).header;
+      if (overtaken()) return;
+      shared.model = model;
+      Object.assign(s, { model, sheet });
       s.fields = about.fields.flatMap((field) => Array.from({ length: Math.min(field.stop - field.start, 8) }, (_, i) => [`s${field.start + i}`, `${field.name.replaceAll("_", " ")}${field.stop - field.start > 1 ? ` ${i + 1}` : ""}${field.unit ? ` (${field.unit})` : ""}`]));
       // What the task is about is worth a colour: a thing that is moved, else whatever comes after time.
       const first = about.fields.find((field) => /block|cube/.test(field.name)) ?? about.fields.find((field) => field.name !== "time") ?? about.fields[0];
@@ -52,13 +58,18 @@ export async function map(query) {
       setOptions(by.select, [["cost", "cost to the goal"], ["step", "step in its episode"], ...s.fields], s.by);
       s.by = by.select.value || "cost";
       s.goal = Math.min(s.goal, s.sheet.frames - 1);
+      s.at = Math.min(s.at, s.sheet.frames - 1);
       explained.textContent = `${s.sheet.frames} frames of ${s.sheet.dataset}; ${s.sheet.dim} dimensions, of which the components hold ${s.sheet.explained.map((share) => `${Math.round(100 * share)} %`).join(", ")}.`;
       way.hidden = shared.act?.model !== s.model;
-      pathNote.textContent = way.hidden ? `Plan something in Act with ${entry.name}, and its way is drawn here.` : "";
+      pathNote.textContent = way.hidden ? `Plan something in Act with ${model}, and its way is drawn here.` : "";
       place();
       look(s.at);
       setGoal(s.goal);
-    } catch (error) { failed(error); }
+    } catch (error) {
+      if (overtaken()) return;
+      modelChoice.select.value = s.model;
+      failed(error);
+    }
   }
 
   function place() {
@@ -181,9 +192,9 @@ export async function map(query) {
       h("div", { class: "side" }, h("div", { class: "stack close" }, h("div", { class: "map" }, canvas), h("div", { class: "legend" }, h("span", { class: "ringed" }, "the frame pointed at"), h("span", { class: "ringed s-goal" }, "the goal"), way)), h("div", { class: "stack" }, picture.element, target.element, said))));
   return {
     element,
-    ready: load(),
-    close() { window.removeEventListener("resize", repaint); window.removeEventListener("theme", repaint); },
-    go(next) { if (next.get("model") && next.get("model") !== s.model) { s.model = next.get("model"); modelChoice.select.value = s.model; load(); } },
+    ready: load(asked.name),
+    close() { s.closed = true; window.removeEventListener("resize", repaint); window.removeEventListener("theme", repaint); },
+    go(next) { const wanted = next.get("model"); if (wanted && wanted !== s.model) { modelChoice.select.value = wanted; load(wanted); } },
     key: () => false,
   };
 }
