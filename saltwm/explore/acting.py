@@ -16,7 +16,7 @@ from saltwm.explore.desk import Desk, plain, png, shown_size
 from saltwm.explore.messages import MOST_HISTORY, Advance, Answer, Command, Decide, Draw, Episode, OfModel
 from saltwm.explore.scenes import action_names, scene_of
 from saltwm.ground.checks import one_of
-from saltwm.ground.config import ModelConfig, PriorPlanner
+from saltwm.ground.config import ModelConfig, PlannerConfig, PriorPlanner
 from saltwm.ground.errors import UsageError
 from saltwm.jobs.by_hand import BY_HAND_STEPS
 from saltwm.jobs.evaluate import Play
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from saltwm.planning.costs import Situation
 
 SHOWN_CANDIDATES = 24
+MOST_ROLLOUTS = 50_000
+"""That a search may make for one plan; the paper's CEM makes 9,000. A person waits for the answer."""
 
 
 def scene(desk: Desk, ask: OfModel) -> Answer:
@@ -134,16 +136,29 @@ def advance(desk: Desk, ask: Advance) -> Answer:
 
 def command(desk: Desk, ask: Command) -> Answer:
     """The command that acts from this start to this goal as the page does: the same plans, the same steps."""
-    one_of("planner", ask.planner, planners_for(desk, ask.model))
     job = Play(
         str(desk.checkpoint(ask.model)),
-        planner=planner_named(ask.planner),
+        planner=_planner(desk, ask),
         horizon=ask.horizon_blocks,
         look_every=ask.look_every,
         history=ask.history_frames,
         **(_by_hand(desk, ask) if ask.recorded is None else _as_recorded(desk, ask, ask.recorded)),
     )
     return Answer({"command": spell(job)})
+
+
+def _planner(desk: Desk, ask: Command | Decide) -> PlannerConfig:
+    """The planner of `cem` or `gauss-newton,mu=0.1`, if it works with the model and its plan can be waited for."""
+    one_of("planner", ask.planner.partition(",")[0], planners_for(desk, ask.model))
+    planner = planner_named(ask.planner)
+    search = getattr(planner, "search", planner)
+    at_once = getattr(search, "candidates", getattr(search, "starts", 1))
+    rollouts = at_once * getattr(search, "iterations", 1)
+    if rollouts > MOST_ROLLOUTS:
+        raise UsageError(
+            f"planner: {ask.planner} makes {rollouts:,} rollouts for a plan, here at most {MOST_ROLLOUTS:,}"
+        )
+    return planner
 
 
 def _by_hand(desk: Desk, ask: Command) -> dict[str, Any]:
@@ -176,7 +191,6 @@ def decide(desk: Desk, ask: Decide) -> Answer:
 
     env, model = desk.env_of(ask.model, ask.variant), desk.model(ask.model)
     state, goal = desk.state(env, ask.state), desk.state(env, ask.goal)
-    one_of("planner", ask.planner, planners_for(desk, ask.model))
     agent = _agent(desk, ask, env)
     past = [desk.state(env, one) for one in ask.past]
     frames = env.draw_many(np.stack([*past, state, goal]), env.image_size)
@@ -214,7 +228,7 @@ def decide(desk: Desk, ask: Decide) -> Answer:
 def _agent(desk: Desk, ask: Decide, env: PlanningEnv) -> "Agent":
     from saltwm.planning.agent import Agent
 
-    planner = planner_named(ask.planner)
+    planner = _planner(desk, ask)
     return Agent(
         desk.model(ask.model),
         planner,

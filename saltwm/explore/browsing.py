@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from saltwm.disk import checkpoint
-from saltwm.disk.records import Cell, EpisodeRecord, TaskSet, read_cell, read_tasks
+from saltwm.disk.records import Cell, EpisodeRecord, Evaluation, TaskSet, read_cell, read_tasks
 from saltwm.envs.base import Frame, State
 from saltwm.evaluation.anatomy import dissect
 from saltwm.evaluation.rollout import Outcome
@@ -17,12 +17,15 @@ from saltwm.evaluation.tasks import with_kinds
 from saltwm.explore.desk import Desk, plain, png, shown_size
 from saltwm.explore.folders import inside
 from saltwm.explore.messages import Answer, Episode, EpisodesOf
+from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import DamagedError, SaltError, UsageError
+from saltwm.ground.strict_json import from_plain
 from saltwm.jobs.chunks import read_outcomes
 from saltwm.jobs.evaluate import Acting, Evaluate, Play
 from saltwm.jobs.imagined import expected, repeated
 from saltwm.jobs.job import spell
 from saltwm.jobs.pictures import thinned
+from saltwm.planning.names import planner_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +62,7 @@ def _cell(desk: Desk, root: Path, folder: Path) -> dict[str, Any]:
         "environment": evaluation.environment,
         "method": evaluation.method,
         "protocol": evaluation.protocol,
-        "planner": evaluation.planner.get("kind"),
+        "planner": _planner_text(evaluation),
         "horizon": evaluation.horizon_blocks,
         "look_every": evaluation.look_every,
         "history": evaluation.history_frames,
@@ -75,6 +78,15 @@ def _read(root: Path, folder: Path) -> Cell:
     for name in ("evaluation.json", "episodes.jsonl"):
         inside(root, f"evaluations/{folder.name}/{name}")
     return read_cell(folder)
+
+
+def _planner_text(evaluation: Evaluation) -> str | None:
+    """The planner with its settings, as Act takes it; its kind alone where its settings are of another time."""
+    kinds: Any = PlannerConfig  # a union, which no type of a type names
+    try:
+        return planner_text(from_plain(kinds, evaluation.planner, "planner"))
+    except DamagedError:
+        return evaluation.planner.get("kind")
 
 
 def _rows(episodes: Sequence[EpisodeRecord], kinds: Sequence[str]) -> list[list[Any]]:

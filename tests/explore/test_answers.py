@@ -13,6 +13,7 @@ from saltwm.explore.worker import answer
 from saltwm.ground.config import CEMConfig, CEMMapConfig, GaussNewtonConfig
 from saltwm.jobs.chunks import read_outcomes
 from saltwm.planning.agent import Agent
+from saltwm.planning.names import planner_text
 from saltwm.planning.policy import View
 
 NO_PAST = {"history_frames": 1, "past": [], "past_actions": []}
@@ -36,15 +37,30 @@ def decide(desk, on, **options):
     return ask(desk, "decide", **{**usual, "look_every": None, "executed_blocks": 0, "rest": [], **NO_PAST, **options})
 
 
-@pytest.mark.parametrize("planner", [GaussNewtonConfig(), CEMConfig()])
+@pytest.mark.parametrize("planner", [GaussNewtonConfig(), GaussNewtonConfig(mu=0.05), CEMConfig()])
 def test_a_live_decision_is_the_agents_own_to_the_last_bit(desk, task, planner):
     env = make_env("two-room")
     frames = env.draw_many(np.array([task.state, task.goal]), 64)
     agent = Agent(desk.model("two-room-salt"), planner, action_low=[-1, -1], action_high=[1, 1], seed=1)
     view = View(frames[:1, None], np.empty((1, 0, 10), np.float32), frames[1:])
     expected = agent.decide(view, [(0, 0)]).actions[0]
-    found = decide(desk, task, planner=planner.kind).header
+    found = decide(desk, task, planner=planner_text(planner)).header
     assert np.array_equal(np.array(found["actions"], np.float32), expected)
+
+
+@pytest.mark.parametrize(
+    ("planner", "told"),
+    [
+        ("cem,candidates=1000,iterations=51", "51,000 rollouts"),
+        ("gauss-newton,starts=100000,iterations=1", "100,000 rollouts"),
+        ("cem,hurry=1", "hurry"),
+        ("cem,candidates=many", "must be a number"),
+    ],
+)
+def test_a_planner_that_cannot_be_waited_for_or_is_misspelt_is_refused(desk, task, planner, told):
+    asked = {"model": "two-room-salt", "state": task.state, "goal": task.goal, "planner": planner, "horizon_blocks": 5}
+    asked |= {"seed": 1, "number": 0, "task": 0, "bounded": True, "look_every": None, "executed_blocks": 0, "rest": []}
+    assert told in answer(desk, "decide", asked | NO_PAST).header["error"]
 
 
 def test_a_recorded_episode_is_repeated_by_deciding_and_advancing_live(desk, results, task):

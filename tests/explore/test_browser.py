@@ -328,6 +328,15 @@ def test_act_on_this_task_plans_as_the_record_did(page, running):
     ]
 
 
+def test_a_planner_with_settings_of_its_own_stands_beside_the_usual_ones(page, running):
+    page.open(running, "act?model=two-room-salt&planner=gauss-newton,mu=0.05&start=60_130&goal=92_56&look=1")
+    choice = page.all(".panel select")[1]
+    assert choice.get_property("value") == "gauss-newton,mu=0.05"
+    assert "Least squares" in page.all(".panel")[0].text
+    page.named("button", "Copy command").click()
+    page.wait(lambda: "--planner gauss-newton,mu=0.05" in page.all("#notice")[0].text)
+
+
 def is_bounded(page):
     label = next(label for label in page.all("label.check") if "bounds" in label.text)
     return label.find_element("css selector", "input").is_selected()

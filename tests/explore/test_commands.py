@@ -42,7 +42,7 @@ def seen_in_the_page(desk, planner, look_every):
     return np.array(states)
 
 
-@pytest.mark.parametrize(("planner", "look_every"), [("map", 1), ("gauss-newton", None), ("prior", 2)])
+@pytest.mark.parametrize(("planner", "look_every"), [("map", 1), ("gauss-newton,mu=0.1", None), ("prior", 2)])
 def test_a_goal_that_was_set_by_hand_is_reached_in_the_terminal_by_the_same_states(desk, tmp_path, planner, look_every):
     options = {"model": "two-room-salt", "start": START, "goal": GOAL, "planner": planner, "horizon_blocks": 5}
     command = ask(desk, "command", **options, look_every=look_every, history_frames=1, seed=4, bounded=True)["command"]

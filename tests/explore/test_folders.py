@@ -40,6 +40,17 @@ def test_an_untouched_copy_is_shown(copied):
 
 
 @pytest.mark.parametrize(
+    ("changed", "shown"),
+    [({}, "cem"), ({"candidates": 64}, "cem,candidates=64"), ({"of_another_time": 1}, "cem")],
+)
+def test_a_recorded_planner_is_named_with_its_settings(copied, changed, shown):
+    record = copied / "evaluations" / CELL / "evaluation.json"
+    edit_json(record, lambda value: value["planner"].update(changed))
+    cells = {cell["name"]: cell for cell in asked(copied, "episodes", results="results").header["cells"]}
+    assert cells[CELL]["planner"] == shown
+
+
+@pytest.mark.parametrize(
     "tasks_file", ["../../outside/secret.json", "/etc/passwd", "tasks/../../../outside/secret.json", "tasks\x00"]
 )
 def test_a_record_that_names_a_file_outside_is_refused(copied, tasks_file):

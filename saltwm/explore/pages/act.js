@@ -63,7 +63,7 @@ export async function act(query) {
 
   const modelChoice = choice("Model", able.map((entry) => entry.name), s.model, (value) => load(new URLSearchParams(), value));
   const plannerHint = h("p", { class: "soft small" });
-  const plannerChoice = choice("Planner", ["cem"], null, (value) => { s.planner = value; plannerHint.textContent = PLANNERS[value] ?? ""; remember(); });
+  const plannerChoice = choice("Planner", ["cem"], null, (value) => { s.planner = value; sayPlanner(); remember(); });
   const key = h("div", { class: "legend" });
   const lookChoice = choice("Look again after", LOOKS, s.look, (value) => { s.look = value; remember(); });
   const historyChoice = choice("Frames that it is shown", [["1", "the present alone"]], "1", (value) => { s.history = Number(value); remember(); });
@@ -135,10 +135,8 @@ export async function act(query) {
       else if (next.get("start") && next.get("goal")) [s.start, s.goal] = [next.get("start"), next.get("goal")].map((text) => text.split("_").map(Number));
       s.state = s.start;
       settings(next);
-      setOptions(plannerChoice.select, header.planners, header.planners.includes(s.planner) ? s.planner : header.planners[0]);
-      s.planner = plannerChoice.select.value;
+      dressPlanner();
       dressHistory();
-      plannerHint.textContent = PLANNERS[s.planner] ?? "";
       dressHold();
       sayLead();
       const exact = s.recorded !== null; // a record is what it is; what comes by hand is put right
@@ -155,6 +153,20 @@ export async function act(query) {
       modelChoice.select.value = s.model;
       failed(error);
     }
+  }
+
+  const kindOf = (planner) => planner?.split(",")[0];
+
+  // The planners that work with the model; a recorded one with settings of its own stands beside them.
+  function dressPlanner() {
+    const { planners } = s.scene;
+    if (!planners.includes(kindOf(s.planner))) s.planner = planners[0];
+    setOptions(plannerChoice.select, planners.includes(s.planner) ? planners : [s.planner, ...planners], s.planner);
+    sayPlanner();
+  }
+
+  function sayPlanner() {
+    plannerHint.textContent = PLANNERS[kindOf(s.planner)] ?? "";
   }
 
   // A model that looks back can be shown more frames than it is shown by itself, as `evaluate --history` does.
