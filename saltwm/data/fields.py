@@ -1,4 +1,4 @@
-"""What the numbers of a dataset's states are called."""
+"""What the numbers of a dataset's states and actions are called."""
 
 from saltwm.disk.dataset import Dataset
 from saltwm.envs import env_class
@@ -18,3 +18,9 @@ def fields_of(dataset: Dataset) -> tuple[StateField, ...]:
     if fields[-1].stop != dataset.state_dim:
         raise DamagedError(f"{dataset.path}: state fields {written!r}: expected {dataset.state_dim} numbers")
     return fields
+
+
+def action_names_of(dataset: Dataset) -> tuple[str, ...]:
+    """As the recording says; none where it does not."""
+    written = getattr(dataset.recipe.source, "action_names", None)
+    return tuple(written.split(", ")) if written else ()

@@ -88,6 +88,8 @@ class Recorded:
     """The file or folder of each time that the dataset grew."""
     fit: Literal["pad", "crop", "stretch"] | None = field(default=None, metadata=IF_SET)
     """How oblong frames became square; None in datasets that were written before it was kept."""
+    action_names: str | None = field(default=None, metadata=IF_SET)
+    """What the numbers of an action are called, where the recording says so."""
 
 
 Source = Collected | HeldOut | Imported | Recorded

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from saltwm.data.fields import action_names_of
 from saltwm.envs.base import Frame, PlanningEnv, State
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.explore.browsing import task_set
@@ -83,15 +84,17 @@ def _recorded_scene(desk: Desk, model: str) -> Answer:
     """The same of a world that is known from recordings alone: nothing can be moved, actions have the range of data."""
     info, name = desk.info(model), desk.data_of(model)
     header: dict[str, Any] = {"dataset": name, "simulated": False}
+    named: tuple[str, ...] = ()
     if name is not None:
         dataset = desk.dataset(name)
+        named = action_names_of(dataset)
         header |= {
             "action_low": dataset.all_actions.min(axis=0),
             "action_high": dataset.all_actions.max(axis=0),
             "lengths": dataset.lengths,
         }
     dim = info.world.action_dim
-    header |= {"action_dim": dim, "action_names": action_names(info.world.environment, dim)}
+    header |= {"action_dim": dim, "action_names": action_names(info.world.environment, dim, named)}
     return Answer(plain(header | {"frameskip": info.run.model.frameskip, "handles": [], "sliders": []}))
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from saltwm.data.fields import fields_of
+from saltwm.data.fields import action_names_of, fields_of
 from saltwm.disk.dataset import Dataset
 from saltwm.explore.desk import Desk, plain, png
 from saltwm.explore.messages import Answer, DatasetOf, Recorded
@@ -50,7 +50,7 @@ def dataset(desk: Desk, ask: DatasetOf) -> Answer:
             }
             for part in range(actions.shape[1])
         ],
-        "action_names": action_names(found.world.environment, actions.shape[1]),
+        "action_names": action_names(found.world.environment, actions.shape[1], action_names_of(found)),
         "fields": _fields(found),
         "episodes": _rows(found),
     }
@@ -102,7 +102,7 @@ def recorded(desk: Desk, ask: Recorded) -> Answer:
         "steps": steps,
         "frame_every": found.frame_every,
         "actions": actions,
-        "action_names": action_names(found.world.environment, actions.shape[1]),
+        "action_names": action_names(found.world.environment, actions.shape[1], action_names_of(found)),
         "states": states,
         "fields": _fields(found),
     }

@@ -59,9 +59,9 @@ def scene_of(environment: str) -> Scene:
     return SCENES.get(environment, Scene)()
 
 
-def action_names(environment: str, action_dim: int) -> list[str]:
-    """What each number of an action is called; numbers where nobody named them."""
-    named = scene_of(environment).actions
+def action_names(environment: str, action_dim: int, recorded: tuple[str, ...] = ()) -> list[str]:
+    """What each number of an action is called: in its world, in its recording, or by its place."""
+    named = recorded or scene_of(environment).actions
     return list(named) if len(named) == action_dim else [f"action {part}" for part in range(1, action_dim + 1)]
 
 

@@ -26,7 +26,7 @@ from saltwm.envs.base import StateField
 from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.interop.pictures import read_picture
-from saltwm.interop.recordings import Recording, field_name
+from saltwm.interop.recordings import Recording, distinct_names, field_name
 from saltwm.interop.video import read_video
 
 VIDEOS = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".gif")
@@ -53,6 +53,12 @@ class Folder:
         if not names:
             return (StateField("step", 0, 1),)
         return tuple(StateField(field_name(name[5:].strip("_ .")) or "state", i, i + 1) for i, name in enumerate(names))
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """The action columns, named as they are: action_x has the name x."""
+        names = _names(_read(self.episodes[0][1])[0], "action")
+        return distinct_names(name[6:].strip("_ .") or "action" for name in names)
 
     def recordings(self) -> Iterator[Recording]:
         """The takes, one after another."""

@@ -35,6 +35,10 @@ class Source(Protocol):
     def fields(self) -> tuple[StateField, ...]:
         """What the numbers of a state are called."""
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """What the numbers of an action are called; none where the format does not say."""
+
     def recordings(self) -> Iterator[Recording]:
         """The episodes, one after another."""
 
@@ -101,6 +105,7 @@ def import_recordings(
         append=append,
         name=name or _slug(path),
         fields=source.fields,
+        action_names=source.action_names,
         image_size=image_size,
         fit=fit,
         frame_every=frame_every,

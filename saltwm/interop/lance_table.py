@@ -48,6 +48,11 @@ class LanceTable:
         width = int(getattr(self.table.schema.field(self.state).type, "list_size", 1)) if self.state else 1
         return (StateField(self.state or "step", 0, width),)
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """None: the format has no place for them."""
+        return ()
+
     def recordings(self) -> Iterator[Recording]:
         """The episodes, one after another."""
         for episode in self.episodes:

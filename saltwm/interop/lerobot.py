@@ -26,7 +26,7 @@ from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.extras import needs
 from saltwm.interop.parquet_footer import declared
 from saltwm.interop.pictures import read_picture
-from saltwm.interop.recordings import NUMBER_BYTES, Recording, choose_camera, numbers
+from saltwm.interop.recordings import NUMBER_BYTES, Recording, choose_camera, distinct_names, numbers
 from saltwm.interop.video import read_video
 
 STATE = "observation.state"
@@ -50,6 +50,16 @@ class LeRobot:
         """One field for the robot's state, if it is recorded."""
         feature = self.info["features"].get(STATE)
         return (StateField("robot_state", 0, int(feature["shape"][0])),) if feature else (StateField("step", 0, 1),)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """What the robot's motors are called."""
+        action = self.info["features"]["action"]
+        names = action.get("names")
+        listed = next(iter(names.values()), None) if isinstance(names, dict) else names
+        if not isinstance(listed, list) or [len(listed)] != action.get("shape"):
+            return ()
+        return distinct_names(listed) if all(isinstance(name, str) for name in listed) else ()
 
     def recordings(self) -> Iterator[Recording]:
         """The episodes, one after another."""

@@ -42,6 +42,11 @@ class MinariData:
             start += size
         return tuple(found) or (StateField("step", 0, 1),)
 
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """None: the format has no place for them."""
+        return ()
+
     def recordings(self) -> Iterator[Recording]:
         """The episodes, one after another."""
         for number, episode in enumerate(_readable(self.path, iter(self.data.iterate_episodes()))):

@@ -7,7 +7,7 @@ programs of users call as well. Nothing half-written stays: a recording that is 
 import contextlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +60,7 @@ def write_dataset(
     fit: Fit = "pad",
     frame_every: int = 1,
     held_out: bool = False,
+    action_names: Sequence[str] = (),
     source: Mapping[str, Any] | None = None,
     total: int | None = None,
     append: bool = False,
@@ -67,17 +68,19 @@ def write_dataset(
     """Write recorded episodes as a dataset called `name`; docs/data.md has an example.
 
     An episode is a Recording or a dict with frames, actions and, if there are any, states. `fields` names the numbers
-    of a state and their units. Oblong frames get black bars, or as `fit` says. With `append` the episodes are added to
-    the dataset at `path`, which must agree in all of this; its lineage keeps the hash that it had.
+    of a state and their units, `action_names` those of an action. Oblong frames get black bars, or as `fit` says. With
+    `append` the episodes are added to the dataset at `path`, which must agree in all of this; its lineage keeps the
+    hash that it had.
     """
     path = Path(path)
     _check_name(name)
     spell_fields(fields)  # which refuses what could not be read again
+    named = _spell_names(action_names)
     for what, value in (("image_size", image_size), ("frame_every", frame_every)):
         at_least(what, value)
-    writer = _Writer(path, name, fields, image_size, fit, frame_every)
+    writer = _Writer(path, name, fields, image_size, fit, frame_every, named=len(action_names))
     split: Literal["held-out", "training"] = "held-out" if held_out else "training"
-    recorded = Recorded(state_fields="", split=split, fit=fit, **dict(source or {}))
+    recorded = Recorded(state_fields="", split=split, fit=fit, action_names=named, **dict(source or {}))
     if append:
         return _add_episodes(path, writer, episodes, recorded, total)
     with nothing_half_written(path), durable.only_writer(path, "write_dataset"):
@@ -132,10 +135,19 @@ class _Writer:
     """Episodes become parts as they come; how many there are is known at the end."""
 
     def __init__(
-        self, path: Path, name: str, fields: tuple[StateField, ...], image_size: int, fit: Fit, frame_every: int
+        self,
+        path: Path,
+        name: str,
+        fields: tuple[StateField, ...],
+        image_size: int,
+        fit: Fit,
+        frame_every: int,
+        *,
+        named: int,
     ) -> None:
+        """`named` is how many numbers of an action have a name: all or none."""
         self._path, self._name, self._fields = path, name, fields
-        self._size, self._fit, self._every = image_size, fit, frame_every
+        self._size, self._fit, self._every, self._named = image_size, fit, frame_every, named
         self._waiting: list[Episode] = []
         self._written = 0
         self._recipe: Recipe | None = None
@@ -154,6 +166,8 @@ class _Writer:
         if self._recipe is None:
             self._recipe = self._begun(episode, where)
         layout.check_episode(where, index, episode, self._recipe)
+        if self._named not in (0, episode.actions.shape[1]):
+            raise MismatchError(f"{where}: action: expected {self._named} numbers, found {episode.actions.shape[1]}")
         if self._old is not None and (twin := _twin(self._old, episode)) is not None:
             there = f"is episode {twin} of {self._old.path} already"
             raise UsageError(f"{where}: episode {index}: {there}; leave it out, or choose another folder")
@@ -202,12 +216,14 @@ def require_alike(
 ) -> None:
     """MismatchError that names each option in which other episodes would not be like those of the dataset."""
     recipe, source = old.recipe, old.recipe.source
-    found = {option: getattr(source, option, None) for option in ("kind", "state_fields", "split", "fit")}
+    options = ("kind", "state_fields", "split", "fit", "action_names")
+    found = {option: getattr(source, option, None) for option in options}
     asked = {
         "kind": recorded.kind,
         "state_fields": spell_fields(fields) if fields else found["state_fields"],
         "split": recorded.split,
         "fit": found["fit"] and recorded.fit,  # a dataset that does not know its own is compared without it
+        "action_names": found["action_names"] and (recorded.action_names or found["action_names"]),
     }
     world = replace(recipe.world, environment=name, image_size=image_size)
     require_same(
@@ -284,6 +300,22 @@ def require_inside(root: Path, folder: Path) -> None:
 def field_name(text: str) -> str:
     """A state field's name from somebody else's, without spaces and commas: a dataset keeps all names in one line."""
     return re.sub(r"[\s,]", "_", text)
+
+
+def distinct_names(texts: Iterable[str]) -> tuple[str, ...]:
+    """Names of actions from somebody else's; none unless each number has one of its own."""
+    names = tuple(field_name(text) for text in texts)
+    return names if all(names) and len(set(names)) == len(names) else ()
+
+
+def _spell_names(names: Sequence[str]) -> str | None:
+    """Names in one line, as a dataset keeps them; UsageError for those that could not be told apart again."""
+    wrong = [name for name in names if not re.fullmatch(r"[^\s,]+", name)]
+    if wrong:
+        raise UsageError(f"action name {wrong[0]!r}: expected a name without spaces and commas")
+    if len(set(names)) < len(names):
+        raise UsageError(f"action names: expected different ones, found {', '.join(names)}")
+    return ", ".join(names) or None
 
 
 def choose_camera(path: Path, cameras: list[str], camera: str | None) -> str:

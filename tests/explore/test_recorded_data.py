@@ -65,12 +65,13 @@ def test_a_recording_is_listed_and_its_episodes_are_shown(desk):
 def test_the_parts_of_a_state_have_the_names_that_the_dataset_says(desk, tmp_path):
     named = (StateField("arm", 0, 2), StateField("grip", 2, 3, "N"))
     episode = {"frames": np.zeros((3, 8, 8, 3), np.uint8), "actions": np.zeros((2, 1)), "states": np.zeros((3, 3))}
-    write_dataset(tmp_path / "named", [episode], name="robot", image_size=8, fields=named)
+    write_dataset(tmp_path / "named", [episode], name="robot", image_size=8, fields=named, action_names=("lift",))
     other = Desk(find_places([tmp_path / "named"]))
     for header in (
         ask(other, "dataset", dataset="named").header,
         ask(other, "recorded", dataset="named", episode=0).header,
     ):
+        assert header["action_names"] == ["lift"]
         found = [(field["name"], field["start"], field["stop"], field["unit"]) for field in header["fields"]]
         assert found == [("arm", 0, 2, ""), ("grip", 2, 3, "N")]
     unnamed = ask(desk, "dataset", dataset="robot-data").header["fields"]

@@ -14,6 +14,7 @@ from test_recordings import EPISODES, check_same, episode, write_folder
 
 from saltwm import write_dataset
 from saltwm.cli import main
+from saltwm.data.fields import action_names_of
 from saltwm.disk import durable
 from saltwm.disk.dataset import Dataset
 from saltwm.ground.errors import MismatchError, ShapeError, UsageError
@@ -228,3 +229,39 @@ def test_another_folder_is_added_when_one_says_so(tmp_path: Path, capsys: pytest
     with pytest.raises(UsageError, match=r"is episode 2 of .* already"):
         import_recordings(tuesday, data, name="arm", image_size=32, append=True)
     assert np.array_equal(Dataset.open(data).lengths, dataset.lengths)
+
+
+def test_a_folder_whose_actions_are_other_ones_is_not_added(tmp_path: Path) -> None:
+    source, data = write_folder(tmp_path / "monday", as_video=False), tmp_path / "data"
+    dataset = import_recordings(source, data, name="arm", image_size=32, episodes=2)
+    for number in (0, 1):
+        shutil.rmtree(source / f"take-{number}")
+    table = source / "take-2.csv"
+    table.write_text(table.read_text().replace("action_x,action_y", "action_y,action_x"))
+    with pytest.raises(MismatchError, match="action_names: expected 'y, x', found 'x, y'"):
+        import_recordings(source, data, name="arm", image_size=32, append=True)
+    assert Dataset.open(data).sha256 == dataset.sha256
+
+
+def test_names_of_actions_are_compared_where_both_sides_know_them(tmp_path: Path) -> None:
+    named = write_dataset(tmp_path / "named", EPISODES[:2], action_names=("x", "y"), **OPTIONS)
+    with pytest.raises(MismatchError, match="action_names: expected 'x, z', found 'x, y'"):
+        write_dataset(named.path, [EPISODES[2]], append=True, action_names=("x", "z"), **OPTIONS)
+    grown = write_dataset(named.path, [EPISODES[2]], append=True, **OPTIONS)
+    assert action_names_of(grown) == ("x", "y")
+    unnamed = write_dataset(tmp_path / "unnamed", EPISODES[:2], **OPTIONS)
+    assert action_names_of(write_dataset(unnamed.path, [EPISODES[2]], append=True, **OPTIONS)) == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("x",), "action: expected 1 numbers, found 2"),
+        (("x", "x"), "expected different ones"),
+        (("x", "to the left"), "without spaces and commas"),
+    ],
+)
+def test_names_that_do_not_fit_the_actions_are_refused(tmp_path: Path, names: tuple[str, ...], said: str) -> None:
+    with pytest.raises((MismatchError, UsageError), match=said):
+        write_dataset(tmp_path / "data", EPISODES[:2], action_names=names, **OPTIONS)
+    assert not (tmp_path / "data").exists()

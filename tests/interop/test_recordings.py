@@ -10,11 +10,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from hostile_files import edit_json
 from numpy.typing import NDArray
 from PIL import Image
 
 from saltwm import write_dataset
-from saltwm.data.fields import fields_of
+from saltwm.data.fields import action_names_of, fields_of
 from saltwm.disk.dataset import Dataset
 from saltwm.envs.base import StateField
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, SaltError, ShapeError, UsageError
@@ -377,12 +378,33 @@ def write_folder(path: Path, as_video: bool) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["left gripper", "wrist"], ("left_gripper", "wrist")),
+        ({"motors": ["a", "b"]}, ("a", "b")),
+        (None, ()),
+        (["a"], ()),
+        (["a", "a"], ()),
+        ([["a"], {"b": 1}], ()),
+        ("ab", ()),
+        ({}, ()),
+        (7, ()),
+    ],
+)
+def test_a_lerobot_motor_keeps_its_name_if_all_have_one(tmp_path: Path, names: Any, found: tuple[str, ...]) -> None:
+    source = write_lerobot(tmp_path / "robot", as_images=True)
+    edit_json(source / "meta/info.json", lambda info: info["features"]["action"].update(names=names))
+    assert action_names_of(import_recordings(source, tmp_path / "data", image_size=16)) == found
+
+
 @pytest.mark.parametrize("as_video", [True, False])
 def test_a_folder_with_tables_is_brought_in(tmp_path: Path, as_video: bool) -> None:
     source = write_folder(tmp_path / "takes", as_video)
     dataset = import_recordings(source, tmp_path / "data", image_size=64)
     check_same(dataset, tolerance=3.0 if as_video else 0.0)
     assert [field.name for field in fields_of(dataset)] == ["x", "y"]
+    assert action_names_of(dataset) == ("x", "y")
 
 
 @pytest.mark.parametrize(("degrees", "turns"), [(90, 1), (180, 2), (270, 3)])
