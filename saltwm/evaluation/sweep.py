@@ -14,7 +14,7 @@ from saltwm.ground.errors import MismatchError
 
 FACTORS = (1 / 3, 1.0, 3.0)
 """Multiples of the published weight that are tried."""
-ENVIRONMENTS = ("two-room", "reacher")
+ENVIRONMENTS = ("two-room",)
 SEED = 7
 """Seed of the tuning tasks."""
 TASKS = 50
