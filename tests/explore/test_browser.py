@@ -397,6 +397,27 @@ def test_a_row_that_was_chosen_with_enter_keeps_the_focus_and_space_plays(page, 
     page.wait(lambda: not page.all(".scrub output")[0].text.startswith("0 /"))
 
 
+@pytest.mark.parametrize("view", ["browse?cell=two-room-salt-clean-seed1&task=0", "data"])
+def test_space_that_is_pressed_while_an_episode_is_on_its_way_plays_it(page, running, view):
+    from selenium.webdriver.common.keys import Keys
+
+    page.open(running, view)
+    page.wait(lambda: page.all(".scrub output")[0].text != "0 / 0")
+    row = "document.querySelectorAll('tbody tr')[3]"
+    page.driver.execute_script(f"{row}.focus()")
+    (worker,) = running.workers()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        page.press(Keys.ENTER)
+        page.press(" ")
+        time.sleep(0.3)  # as long as three steps are shown
+        assert page.all(".scrub output")[0].text.startswith("0 /")  # the old one is not played under the new one's name
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    page.wait(lambda: page.driver.execute_script(f"return {row}.ariaSelected === 'true'"))
+    page.wait(lambda: not page.all(".scrub output")[0].text.startswith("0 /"))
+
+
 @pytest.mark.parametrize("view", ["act", "imagine", "map"])
 def test_of_two_models_chosen_at_once_the_later_one_is_shown(page, view):
     names = ("push-t-salt", "two-room-salt", "two-room-lewm")

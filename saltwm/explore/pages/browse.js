@@ -98,6 +98,7 @@ export async function browse(query) {
     state.cell = cell.name;
     state.task = task;
     state.step = 0;
+    player.wait();
     draw();
     show();
   }
@@ -133,7 +134,7 @@ export async function browse(query) {
       const lengths = await Promise.all(panes.map((pane, place) => pane.load(state.results, wanted[place], state.task)));
       player.set(Math.max(...lengths), state.step);
       sayDreams();
-    } catch (error) { failed(error); } finally { episode.classList.remove("busy"); }
+    } catch (error) { failed(error); player.set(player.last, player.at); } finally { episode.classList.remove("busy"); }
   }
 
   // Where imagined pictures come from; once a decoder is fitted it takes over.

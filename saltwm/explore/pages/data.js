@@ -67,6 +67,7 @@ export async function data(query) {
   }
 
   async function open(episode, step = 0) {
+    player.wait();
     try {
       const answer = await live.ask("recorded", { dataset: state.dataset, episode });
       state.episode = episode;
@@ -77,7 +78,7 @@ export async function data(query) {
       chart();
       list();
       player.set(found.actions.length, step);
-    } catch (error) { failed(error); }
+    } catch (error) { failed(error); player.set(player.last, player.at); }
   }
 
   function chart() {

@@ -8,14 +8,21 @@ export class Player {
     this.every = every;
     this.at = 0;
     this.last = 0;
+    this.waiting = true;
     this.button = h("button", { type: "button", class: "main", on: { click: () => this.toggle() } }, "Play");
     this.range = h("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": "Step", on: { input: () => this.go(Number(this.range.value)) } });
     this.output = h("output", {}, "0 / 0");
     this.element = h("div", { class: "scrub" }, this.button, this.range, this.output);
   }
 
-  set(last, at = 0) {
+  // Something else is on its way: what is shown stays as it is, and Play counts from when set() brings the new one.
+  wait() {
     this.stop();
+    this.waiting = true;
+  }
+
+  set(last, at = 0) {
+    this.waiting = false;
     this.last = last;
     this.range.max = last;
     this.go(Math.min(at, last));
@@ -31,13 +38,16 @@ export class Player {
   toggle() { if (this.timer) this.stop(); else this.play(); }
 
   play() {
-    if (this.at >= this.last) this.go(0);
-    if (calm()) { this.go(this.last); return; } // less motion: straight to the end
+    if (!this.waiting && this.at >= this.last) this.go(0);
     this.button.textContent = "Pause";
-    this.timer = setInterval(() => {
-      this.go(this.at + 1);
-      if (this.at >= this.last) this.stop();
-    }, this.every);
+    this.timer = setInterval(() => this.tick(), this.every);
+    if (calm()) this.tick();
+  }
+
+  tick() {
+    if (this.waiting) return;
+    this.go(calm() ? this.last : this.at + 1); // less motion: straight to the end
+    if (this.at >= this.last) this.stop();
   }
 
   stop() {
