@@ -24,7 +24,7 @@ class Lanes:
 
     @property
     def running(self) -> list[str]:
-        """The commands under way."""
+        """The names of the commands under way."""
         return list(self._running)
 
     @property
@@ -37,28 +37,28 @@ class Lanes:
         return None if self._at_once == 1 else self._logs / f"{name}.log"
 
     def start(self, command: str, name: str) -> None:
-        """Begin a command as a person types it; no command twice at a time."""
-        assert command not in self._running
+        """Begin a command as a person types it; no name twice at a time."""
+        assert name not in self._running
         words = [sys.executable, "-m", *shlex.split(command)]
         log = self.log_of(name)
         if log is None:
-            self._running[command] = subprocess.Popen(words)
+            self._running[name] = subprocess.Popen(words)
             return
         durable.make_folder(log.parent)
         threads = max(1, (os.cpu_count() or 1) // self._at_once)
         with durable.open_log(log) as file:
-            self._running[command] = subprocess.Popen(
+            self._running[name] = subprocess.Popen(
                 words, stdout=file, stderr=file, env={**os.environ, "OMP_NUM_THREADS": str(threads)}
             )
 
     def next_end(self) -> tuple[str, int]:
-        """Wait for one to end, and give its command and exit code; a stop asked of this process is passed on once."""
+        """Wait for one to end, and give its name and exit code; a stop asked of this process is passed on once."""
         has_passed_on = False
         while True:
-            for command, process in self._running.items():
+            for name, process in self._running.items():
                 if (code := process.poll()) is not None:
-                    del self._running[command]
-                    return command, code
+                    del self._running[name]
+                    return name, code
             if self._stopped_by() and not has_passed_on:
                 has_passed_on = True
                 self.stop()

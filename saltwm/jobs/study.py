@@ -24,6 +24,7 @@ from saltwm.ground.config import RunConfig
 from saltwm.ground.errors import MismatchError, SaltError, Stopped, UsageError
 from saltwm.ground.progress import note
 from saltwm.jobs.bench import Bench
+from saltwm.jobs.collect import Collect
 from saltwm.jobs.evaluate import Evaluate, cell_name, tasks_name
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some, spell
 from saltwm.jobs.lanes import lanes
@@ -31,6 +32,7 @@ from saltwm.jobs.measures import Diagnose
 from saltwm.jobs.recipes import recipe
 from saltwm.jobs.shipping import Card, card_of_run
 from saltwm.jobs.study_plans import PLANS, PRESET, Asked, Plan, Variant
+from saltwm.jobs.train import Train
 
 if TYPE_CHECKING:
     from saltwm.disk.checkpoint import CheckpointInfo
@@ -55,13 +57,19 @@ class Step:
     seconds: float | None
     """None where nothing like it is recorded."""
     strand: tuple[str, ...] = ()
-    """The environment and the variant that it is about: it waits for earlier steps of both, and for no others."""
+    """The environment and the variant that it is about: it may need what earlier steps of both make, and no others."""
     record: Path | None = None
     """Of an evaluation: the file that it leaves."""
 
     def waits_for(self, earlier: "Step") -> bool:
-        """Whether it needs what an earlier step of the study makes."""
-        return self.strand[: len(earlier.strand)] == earlier.strand
+        """Whether it needs what an earlier step of the study makes; evaluations of one variant need not each other."""
+        is_of_both = self.strand[: len(earlier.strand)] == earlier.strand
+        return is_of_both and (isinstance(earlier.job, (Collect, Train)) or isinstance(self.job, Card))
+
+    @property
+    def name(self) -> str:
+        """Of this step alone, whatever its command: an evaluation is spelt otherwise once its tasks are written."""
+        return "-".join((*self.strand, self.job.VERB)) if self.record is None else f"{self.record.parent.name}-evaluate"
 
     @property
     def command(self) -> str:
@@ -146,11 +154,10 @@ def steps(study: Study) -> list[Step]:
         if (homes[v] is None and v not in answered) or (v in tunings and not tunings[v].done)
     ]
     commands += [_collect(environment, study) for environment in dict.fromkeys(needed)]
-    for variant, home in homes.items():
+    for variant in homes:
         commands += [] if variant in answered else _training(variant, homes, study)
         commands += owed[variant]
-        is_at_hand = home is not None or variant not in answered
-        commands += _card(variant, homes, asked[variant], study) if asked.get(variant) and is_at_hand else []
+        commands += _card(variant, homes, asked.get(variant, []), study)
     return commands
 
 
@@ -185,16 +192,25 @@ def _asked(variant: Variant, plan: Plan, homes: Homes, study: Study) -> list[Ste
 
 
 def _card(variant: Variant, homes: Homes, asked: list[Step], study: Study) -> list[Step]:
-    """The card of a run whose weights stay here, with all that was evaluated; a shipped model has its own."""
+    """The card of a run whose weights stay here, with all that was evaluated of it; a shipped model has its own."""
     from saltwm.jobs.shipment import SHIPMENT_FILE
 
     home = _home(variant, homes, study)
-    if (home / SHIPMENT_FILE).exists():
+    # A variant that is trained again, for a sweep say, keeps the card of the run that its records are of.
+    of_it = [step.record for step in asked if step.record and (not step.done or _is_of(homes[variant], step.record))]
+    if not of_it or (home / SHIPMENT_FILE).exists():
         return []
     card = card_of_run(study.results, home.name)
     written = card.read_text(encoding="utf-8") if card.exists() else ""
-    done = bool(written) and all(step.record.parent.name in written for step in asked if step.record)
+    done = bool(written) and all(record.parent.name in written for record in of_it)
     return [Step(Card(home, study.results), done, None, _strand(variant))]
+
+
+def _is_of(run: Path | None, record: Path) -> bool:
+    """Whether an evaluation is of these weights, and not of an earlier training of the same variant."""
+    from saltwm.disk.checkpoint import find_checkpoint, identity
+
+    return run is not None and read_config(Evaluation, record).checkpoint_sha256 == identity(find_checkpoint(run))
 
 
 def find_plan(name: str | None) -> Plan:
@@ -206,14 +222,16 @@ def find_plan(name: str | None) -> Plan:
 def run_study(study: Study) -> None:
     """Run what is missing, `at_once` commands at a time; one that fails or is stopped ends the study there."""
     of_one_lane = dataclasses.replace(study, workers=max(1, study.workers // study.at_once))
+    started: dict[str, Step] = {}
     with lanes(study.at_once, study.out / "logs") as some:
         while missing := [step for step in steps(of_one_lane) if not step.done]:
             for step in ready(missing, some.running):
                 if some.has_room:
                     note(f"{len(missing)} to do: {step.command}")
-                    some.start(step.command, "-".join((*step.strand, step.job.VERB)))
-            command, code = some.next_end()
-            _require_done(study, of_one_lane, command, code)
+                    some.start(step.command, step.name)
+                    started[step.name] = step
+            name, code = some.next_end()
+            _require_done(study, of_one_lane, started[name], code)
 
 
 def ready(missing: list[Step], running: list[str]) -> list[Step]:
@@ -221,22 +239,22 @@ def ready(missing: list[Step], running: list[str]) -> list[Step]:
     return [
         step
         for number, step in enumerate(missing)
-        if step.command not in running and not any(step.waits_for(earlier) for earlier in missing[:number])
+        if step.name not in running and not any(step.waits_for(earlier) for earlier in missing[:number])
     ]
 
 
-def _require_done(study: Study, of_one_lane: Study, command: str, code: int) -> None:
+def _require_done(study: Study, of_one_lane: Study, ended: Step, code: int) -> None:
     """An error unless a command ended well and left what the study looks for."""
     if code in (130, 143, -signal.SIGINT, -signal.SIGTERM):
         # The command that was stopped has named itself; it is the study that goes on with all of them.
         message = f"study {study.name}: stopped; nothing that was finished is lost. Go on with: {spell(study)}"
         raise Stopped(message, abs(code) % 128)
     if code:
-        raise StudyFailedError(f"study {study.name}: exit code {code} of: {command}", code)
-    if any(step.command == command and not step.done for step in steps(of_one_lane)):
-        raise MismatchError(f"study {study.name}: this ended well and left nothing that it can find: {command}")
+        raise StudyFailedError(f"study {study.name}: exit code {code} of: {ended.command}", code)
+    if any(step.name == ended.name and not step.done for step in steps(of_one_lane)):
+        raise MismatchError(f"study {study.name}: this ended well and left nothing that it can find: {ended.command}")
     if study.at_once > 1:
-        note(f"done: {command}")
+        note(f"done: {ended.command}")
 
 
 def _strand(variant: Variant) -> tuple[str, ...]:
@@ -316,7 +334,8 @@ def _tuning(variant: Variant, run: Path, study: Study) -> Step:
         out=study.results / sweep.FOLDER,
         pictures=0,
     )
-    return Step(job, _is_evaluated(variant, _tuned(variant, study)), None, _strand(variant))
+    record = _tuned(variant, study)
+    return Step(job, _is_evaluated(variant, record), None, _strand(variant), record)
 
 
 def _tuned(variant: Variant, study: Study) -> Path:

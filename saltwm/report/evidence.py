@@ -22,6 +22,8 @@ class Arm:
     label: str
     family: str = "salt"
     """salt or lewm: the colour."""
+    is_control: bool = False
+    """Beside what the claim is judged by."""
 
 
 @dataclass(frozen=True)

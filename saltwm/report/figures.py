@@ -337,6 +337,15 @@ class Point:
     rate: float
     low: float
     high: float
+    series: str = ""
+    """Whose it is in the legend; the method's if it is empty."""
+    is_control: bool = False
+    """Drawn hollow."""
+
+    @property
+    def legend(self) -> tuple[str, str, bool]:
+        """Its line in the legend, which points of one series share."""
+        return self.series or METHOD_NAMES.get(self.method, self.method), self.method, self.is_control
 
 
 @drawn
@@ -346,11 +355,11 @@ def success_by_variant(axes: Axes, title: str, points: Sequence[Point]) -> str:
     for point, x in zip(points, places, strict=True):
         series = Series(point.label, point.method)
         spread = [[point.rate - point.low], [point.high - point.rate]]
-        axes.errorbar([x], [point.rate], spread, color=series.colour, marker=series.marker, capsize=2, linewidth=1.2)
+        axes.errorbar([x], [point.rate], spread, **_mark(series, point.is_control), capsize=2, linewidth=1.2)
     for group, x in _middles([point.group for point in points], places):
         axes.text(x, 109, _legible(group, 24), ha="center", color=MUTED, fontsize=8.5)
     ticks = _middles([f"{point.group}\n{point.label}" for point in points], places)
-    labels = [_legible(name.partition("\n")[2], 18) for name, _ in ticks]
+    labels = [_legible(name.partition("\n")[2], 24) for name, _ in ticks]
     low, high = _around(places)
     room = min((b - a for (_, a), (_, b) in itertools.pairwise(ticks)), default=high - low) * _LETTERS / (high - low)
     turned = max(map(len, labels)) > room
@@ -360,8 +369,17 @@ def success_by_variant(axes: Axes, title: str, points: Sequence[Point]) -> str:
     axes.set_yticks(range(0, 101, 20))
     axes.grid(visible=False, axis="x")
     finish(axes, title, "", "% of tasks", legend=False)
-    _name_colours(axes, [point.method for point in points])
-    return f"{title}: " + "; ".join(f"{p.group}, {p.label} {p.rate:.0f} %" for p in points) + "."
+    _name_colours(axes, points)
+    return f"{title}: " + "; ".join(f"{p.group}, {', '.join(_words(p))} {p.rate:.0f} %" for p in points) + "."
+
+
+def _words(point: Point) -> list[str]:
+    return [point.series, point.label] if point.series else [point.label]
+
+
+def _mark(series: Series, is_control: bool) -> dict[str, Any]:
+    fill = "none" if is_control else series.colour
+    return {"color": series.colour, "marker": series.marker, "markerfacecolor": fill}
 
 
 def _places(points: Sequence[Point]) -> list[float]:
@@ -387,13 +405,15 @@ def _around(places: Sequence[float], least: float = 6.0) -> tuple[float, float]:
     return middle - width / 2, middle + width / 2
 
 
-def _name_colours(axes: Axes, methods: Sequence[str]) -> None:
-    """Whose colours these are, beside the title, where more than one method is shown."""
-    shown = [Series(METHOD_NAMES.get(method, method), method) for method in dict.fromkeys(methods)]
-    marks = [axes.plot([], [], color=one.colour, marker=one.marker, linestyle="none")[0] for one in shown]
-    if len(shown) > 1:
+def _name_colours(axes: Axes, points: Sequence[Point]) -> None:
+    """Whose colours these are, beside the title, where more than one is shown."""
+    marks, names = [], []
+    for name, method, is_control in dict.fromkeys(point.legend for point in points):
+        marks.append(axes.plot([], [], **_mark(Series(name, method), is_control), linestyle="none")[0])
+        names.append(_legible(name))
+    if len(marks) > 1:
         place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderpad": 0.0}
-        axes.legend(marks, [_legible(one.label) for one in shown], ncol=len(shown), handletextpad=0.2, **place)
+        axes.legend(marks, names, ncol=len(marks), handletextpad=0.2, **place)
 
 
 def on_white(svg: str) -> str:

@@ -246,20 +246,29 @@ def _over_training_seeds(evidence: Evidence) -> list[Finding]:
 
 def settled_in_words(findings: Findings) -> list[str]:
     """Where SALT against LeWM is settled over the training seeds, and where it is not, a sentence each."""
-    (study,) = (one for one in STUDIES if one.name == "seeds")
-    rows, words = _by_training_seed(Evidence(study, findings)), {"holds": "better", "does not hold": "worse"}
+    rows = [
+        (study.protocol, row)
+        for study in STUDIES
+        if study.name in ("seeds", "cube-double")
+        for row in _by_training_seed(Evidence(study, findings))
+    ]
+    words = {"holds": "better", "does not hold": "worse"}
     if not rows:
         return []
 
     def named(verdict: Verdict) -> str:
-        found = [f"{tables.environment_name(r.environment)} ({r.points})" for r in rows if r.verdict == verdict]
+        found = [
+            f"{tables.environment_name(row.environment)}{'' if protocol == 'clean' else f' under `{protocol}`'} "
+            f"({row.points})"
+            for protocol, row in rows
+            if row.verdict == verdict
+        ]
         return " and ".join([", ".join(found[:-1])] * (len(found) > 1) + found[-1:])
 
     shown = [f"{word} on {named(verdict)}" for verdict, word in words.items() if named(verdict)]  # type: ignore[arg-type]
     settled = f"SALT plans {', and '.join(shown)}" if shown else "neither SALT nor LeWM is shown to plan better"
     sentences = [
-        f"Over {len(SEEDS)} training seeds under `{study.protocol}` {settled}; in brackets SALT less LeWM in points, "
-        "seed by seed."
+        f"Over {len(SEEDS)} training seeds under `clean` {settled}; in brackets SALT less LeWM in points, seed by seed."
     ]
     if left := named("not shown"):
         sentences.append(f"Not settled, for want of seeds or of a clear difference: {left}.")
@@ -272,7 +281,11 @@ def settled_in_words(findings: Findings) -> list[str]:
 _LAMBDAS = tuple(Arm("salt" if x == 0.3 else f"salt-lambda{x:g}", f"{x:g}") for x in (0.03, 0.1, 0.3, 1, 3))
 _DIMS = tuple(Arm("salt" if d == 192 else f"salt-d{d}", str(d)) for d in (96, 192, 384))
 _KS = tuple(Arm("salt" if k == 5 else f"salt-k{k}", str(k)) for k in (2, 5, 8))
-_LONG = (Arm("salt", "SALT"), Arm("lewm-history3", "LeWM", "lewm"), Arm("lewm", "LeWM, one frame", "lewm"))
+_LONG = (
+    Arm("salt", "SALT"),
+    Arm("lewm-history3", "LeWM", "lewm"),
+    Arm("lewm", "LeWM, one frame", "lewm", is_control=True),
+)
 
 STUDIES: tuple[Study, ...] = (
     Study(
@@ -480,9 +493,9 @@ def _line(evidence: Evidence, environment: str, horizon: int, arm: Arm, rate: Ra
 
 
 def _point(study: Study, environment: str, horizon: int, arm: Arm, rate: Rate) -> Point:
-    label = f"H={horizon}" if len(study.horizons) > 1 else arm.label
-    where = tables.environment_name(environment)
-    return Point(where, label, arm.family, rate.percent, 100 * rate.low, 100 * rate.high)
+    label, series = (f"H={horizon}", arm.label) if len(study.horizons) > 1 else (arm.label, "")
+    where, low, high = tables.environment_name(environment), 100 * rate.low, 100 * rate.high
+    return Point(where, label, arm.family, rate.percent, low, high, series, arm.is_control)
 
 
 def not_begun(findings: Findings, reports: Sequence[StudyReport]) -> list[str]:

@@ -5,13 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from saltwm.ground.errors import DamagedError, MismatchError
 from saltwm.jobs import lanes as lanes_module
+from saltwm.jobs.collect import Collect
+from saltwm.jobs.evaluate import Evaluate
 from saltwm.jobs.lanes import Lanes, lanes
+from saltwm.jobs.shipping import Card
 from saltwm.jobs.study import Step, ready
+from saltwm.jobs.train import Train
 
 PATIENCE = 60
 
@@ -100,32 +105,38 @@ def test_a_killed_study_stops_what_it_runs(tmp_path):
 # --- which steps may begin -------------------------------------------------------------------------------------------
 
 
-class Named:
-    """A job that is known by its command alone."""
-
-    VERB = "noop"
-
-    def __init__(self, name):
-        self.name = name
+DATA, RUN = Path("data"), Path("run")
 
 
-def step(name, *strand):
-    return type("Named", (Step,), {"command": property(lambda self: name)})(Named(name), False, None, strand)
+def step(job, *strand, record=None):
+    return Step(job, False, None, strand, record and Path("results") / record / "evaluation.json")
 
 
 def test_a_step_waits_for_its_data_and_for_its_own_variant_alone():
     missing = [
-        step("collect reacher", "reacher"),
-        step("train reacher salt", "reacher", "salt"),
-        step("train cube salt", "cube", "salt"),
-        step("evaluate cube salt", "cube", "salt"),
-        step("train cube lewm", "cube", "lewm"),
+        step(Collect("reacher", DATA), "reacher"),
+        step(Train(DATA, RUN), "reacher", "salt"),
+        step(Train(DATA, RUN), "cube", "salt"),
+        step(Evaluate("run"), "cube", "salt", record="cube-salt-clean-seed1"),
+        step(Train(DATA, RUN), "cube", "lewm"),
     ]
-    names = [one.command for one in ready(missing, [])]
-    assert names == ["collect reacher", "train cube salt", "train cube lewm"]
-    assert [one.command for one in ready(missing, ["train cube salt"])] == ["collect reacher", "train cube lewm"]
-    assert [one.command for one in ready(missing[1:], [])] == [
-        "train reacher salt",
-        "train cube salt",
-        "train cube lewm",
-    ]
+    collect, of_reacher, of_cube, _, of_lewm = missing
+    assert ready(missing, []) == [collect, of_cube, of_lewm]
+    assert ready(missing, ["cube-salt-train"]) == [collect, of_lewm]
+    assert ready(missing[1:], []) == [of_reacher, of_cube, of_lewm]
+
+
+def test_evaluations_of_one_run_need_not_wait_for_each_other_and_its_card_waits_for_all():
+    first = step(Evaluate("run", seed=1), "cube", "salt", record="cube-salt-long-seed1")
+    second = step(Evaluate("run", seed=2), "cube", "salt", record="cube-salt-long-seed2")
+    card = step(Card("run"), "cube", "salt")
+    assert ready([first, second, card], []) == [first, second]
+    assert ready([second, card], ["cube-salt-long-seed2-evaluate"]) == []
+    assert ready([card], []) == [card]
+
+
+def test_an_evaluation_under_way_is_not_begun_again_under_the_spelling_that_it_has_once_its_tasks_are_written():
+    first = step(Evaluate("run", data=DATA, seed=2), "cube", "salt", record="cube-salt-long-seed2")
+    again = step(Evaluate("run", task_set=Path("tasks.json")), "cube", "salt", record="cube-salt-long-seed2")
+    assert first.command != again.command
+    assert ready([again], [first.name]) == []

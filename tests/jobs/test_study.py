@@ -91,14 +91,15 @@ def test_a_stopped_study_goes_on_with_as_many_workers_as_it_was_given(monkeypatc
             self.has_room = False
 
         def next_end(self):
-            return "saltwm train", 130
+            return "two-room-salt-train", 130
 
     @contextlib.contextmanager
     def ended(at_once, logs):
         yield Ends(running=[], has_room=True)
 
     monkeypatch.setattr(study, "lanes", ended)
-    monkeypatch.setattr(study, "steps", lambda job: [SimpleNamespace(done=False, command="c", strand=(), job=Study)])
+    train = study.Step(study.Train(Path("data"), Path("run")), False, None, ("two-room", "salt"))
+    monkeypatch.setattr(study, "steps", lambda job: [train])
     with pytest.raises(Stopped, match=r"saltwm study seeds --workers 16 --at-once 4$"):
         study.run_study(Study("seeds", workers=16, at_once=4))
 
@@ -184,6 +185,12 @@ def test_a_study_runs_what_is_missing_and_nothing_twice(small, monkeypatch):
     assert record.variant.departures == ("R 0",)
 
 
+@pytest.mark.parametrize("name", PLANS)
+def test_no_two_steps_of_a_study_have_one_name(name, tmp_path):
+    names = [step.name for step in steps(Study(name, results=tmp_path))]
+    assert len(set(names)) == len(names)
+
+
 def test_side_by_side_a_study_does_the_same(small):
     job, ran = small
     perform(dataclasses.replace(job, at_once=2))
@@ -264,6 +271,21 @@ def test_a_sweep_tries_three_weights_and_evaluates_the_chosen_one(sweeping, monk
         ("diagnose", "two-room-salt-lambda0.9"),
         ("card", "two-room-salt-lambda0.9"),
     ]
+
+
+def test_a_variant_that_is_trained_again_for_its_sweep_keeps_the_card_of_the_run_that_was_evaluated(sweeping, tmp_path):
+    job, _ = sweeping
+    perform(job)
+    card = job.results / "cards" / "two-room-salt.md"
+    shutil.rmtree(tmp_path / "out" / "runs" / "two-room-salt")
+    shutil.rmtree(job.results / "tuning" / "evaluations" / "two-room-salt-clean-seed7")
+    (tmp_path / "out" / "runs" / "two-room-salt").mkdir()  # the run that is being trained has no checkpoint yet
+    assert [step.job.VERB for step in steps(job) if not step.done] == ["train", "evaluate"]
+    record = job.results / "evaluations/two-room-salt-clean-seed1/evaluation.json"
+    durable.write_config(record, dataclasses.replace(read_config(Evaluation, record), checkpoint_sha256="0" * 64))
+    card.unlink()
+    perform(job)
+    assert not card.exists()
 
 
 def test_a_weight_whose_records_are_there_is_not_trained_again(sweeping, tmp_path):

@@ -131,11 +131,11 @@ def test_three_seeds_hold_only_together():
 
 
 def test_what_is_settled_over_training_seeds_is_said_in_words():
-    def seeds(environment, counts):
+    def seeds(environment, counts, protocol="clean"):
         for seed, (salt, lewm) in enumerate(counts):
             end = f"-s{seed}" if seed else ""
-            yield cell(environment, f"salt{end}", range(salt))
-            yield cell(environment, f"lewm{end}-history3", range(lewm))
+            yield cell(environment, f"salt{end}", range(salt), protocol)
+            yield cell(environment, f"lewm{end}-history3", range(lewm), protocol)
 
     ahead, behind = [(70, 30), (60, 30), (65, 40)], [(30, 70), (30, 60), (40, 65)]
     found = findings(*seeds("two-room", ahead), *seeds("reacher", behind), *seeds("push-t", ahead[:2]))
@@ -144,6 +144,8 @@ def test_what_is_settled_over_training_seeds_is_said_in_words():
     assert left.endswith(": PushT (+40.0, +30.0).")
     (one,) = studies.settled_in_words(findings(*seeds("two-room", ahead), *seeds("reacher", ahead)))
     assert "better on Two-Room (+40.0, +30.0, +25.0) and Reacher (+40.0, +30.0, +25.0);" in one
+    _, two = studies.settled_in_words(findings(*seeds("two-room", ahead), *seeds("cube-double", ahead[:2], "paper")))
+    assert two.endswith(": OGBench-Cube-Double under `paper` (+40.0, +30.0).")
     none, _ = studies.settled_in_words(findings(*seeds("cube", ahead[:1])))
     assert "neither SALT nor LeWM is shown to plan better" in none
     assert studies.settled_in_words(findings()) == []
@@ -206,14 +208,18 @@ def test_a_figure_leaves_out_an_environment_of_which_only_the_reference_is_there
     assert "Reacher, 192 90 %" in report("dim", findings(*both, *smaller)).drawing.alt
 
 
-def labels_of(points):
-    """Each label below the axis, and its corners in pixels."""
+def drawn_axes(points):
     with mpl.rc_context(figures._STYLE):
         figure = Figure(figsize=(7.5, 3.0), layout="constrained")
         axes = figure.subplots()
         figures.success_by_variant.__wrapped__(axes, "A study", points)
         figure.draw_without_rendering()
-    return [(label, label.get_window_extent()) for label in axes.get_xticklabels()]
+    return axes
+
+
+def labels_of(points):
+    """Each label below the axis, and its corners in pixels."""
+    return [(label, label.get_window_extent()) for label in drawn_axes(points).get_xticklabels()]
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 6, 8, 12])
@@ -237,6 +243,18 @@ def test_two_methods_of_one_name_share_its_label():
         for method in ("salt", "lewm")
     ]
     assert [label.get_text() for label, _ in labels_of(points)] == ["H=10", "H=15", "H=10", "H=15"]
+
+
+def test_a_control_is_hollow_and_named_in_the_legend_and_in_the_words():
+    ours, control = (
+        figures.Point("Reacher", "H=10", "lewm", 90.0, 80.0, 95.0, name, name != "LeWM")
+        for name in ("LeWM", "LeWM, one frame")
+    )
+    legend = drawn_axes([ours, control]).get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["LeWM", "LeWM, one frame"]
+    assert [mark.get_markerfacecolor() for mark in legend.get_lines()] == [figures.BLUE, "none"]
+    drawing = figures.success_by_variant("A study", [ours, control])
+    assert drawing.alt.endswith("Reacher, LeWM, H=10 90 %; Reacher, LeWM, one frame, H=10 90 %.")
 
 
 def test_a_document_s_figure_has_a_ground_of_its_own():
