@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from saltwm.evaluation.lineup import HISTORY
 from saltwm.ground.checks import one_of
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.prior import Prior
@@ -25,10 +26,10 @@ class Recipe(NamedTuple):
 
 
 _SUITES = (
-    Suite((), protocols=("paper",), seeds=(1, 2, 3), tasks=50),  # App. B.5
-    Suite((), protocols=("clean",), tasks=100),
-    # App. E.1 follows App. B.5, three seeds of 50 tasks; that many plans of LeWM would take this machine days.
-    Suite((), protocols=("long",), tasks=12, horizons=(10, 15, 20)),
+    Suite((), protocols=("paper",), seeds=(1, 2, 3), tasks=50, history=HISTORY),  # App. B.5
+    Suite((), protocols=("clean",), tasks=100, history=HISTORY),
+    # App. E.1 follows App. B.5, three seeds of 50 tasks; that many plans of LeWM would take two cores half a day.
+    Suite((), protocols=("long",), tasks=12, horizons=(10, 15, 20), history=HISTORY),
 )
 # Block poses change slowly: windows of 6 frames show twice as many of them as windows of 12 in the same time.
 _SHORT_WINDOWS = Train(DATA, RUN, starts=1, batch_size=64, projections=1024)

@@ -9,12 +9,14 @@ from typing import Literal
 
 from saltwm.disk import durable
 from saltwm.disk.records import Stage, read_stages
+from saltwm.evaluation.lineup import HISTORY
 from saltwm.ground.checks import at_least, one_of
-from saltwm.ground.config import ImitationConfig, MapConfig, ModelName
+from saltwm.ground.config import CEMConfig, ImitationConfig, MapConfig, ModelName
 from saltwm.ground.errors import UsageError
 from saltwm.ground.progress import note
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.data import DataImport
+from saltwm.jobs.evaluate import method_name
 from saltwm.jobs.job import Aside, Composite, Job, Maybe, Positional, spell
 from saltwm.jobs.measures import Decode, Diagnose
 from saltwm.jobs.pages import Anatomy, Report, Results
@@ -27,6 +29,8 @@ PUBLIC = ("two-room", "push-t", "reacher", "cube")
 DRY_STEPS, DRY_BATCH = 2, 2
 PICTURES = 3
 """Episodes filmed per evaluation: a row of the report."""
+LEWM = method_name("lewm", CEMConfig(), HISTORY, None)
+"""What the suites call LeWM, which plans with the paper's three frames (App. B.5)."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ class Reproduce(Composite):
             (data,),
             out=self.results,
             protocols=("paper",),
-            history=3,  # App. B.5
+            history=HISTORY,  # App. B.5
             seeds=(1,) if small else (1, 2, 3),  # App. B.5
             tasks=1 if small else 50,
             workers=self.workers,
@@ -168,7 +172,7 @@ class Reproduce(Composite):
     def closing(self) -> Iterator[Job]:
         """What is made of everything together."""
         if "lewm" in self.models() and not self.dry_run:
-            yield Anatomy(self.results, "salt", "lewm", self.out / "anatomy")
+            yield Anatomy(self.results, "salt", LEWM, self.out / "anatomy")
         yield Report(self.results, self.out / "report")
         yield Results(self.results, self.out / "results.md")
 

@@ -1,5 +1,6 @@
 """reproduce: every verb in order, resumable, one results folder for all environments, each step's time written down."""
 
+import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from fake_results import make_results
+from small_runs import SMALL, WORLD, write_run
 
 from saltwm.cli.telling import perform
 from saltwm.disk.records import read_stages
@@ -17,7 +19,9 @@ from saltwm.interop.hdf5 import export_hdf5
 from saltwm.jobs import reproduce as story
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.job import Job, spell
+from saltwm.jobs.pages import Anatomy
 from saltwm.jobs.reproduce import Reproduce, timed
+from saltwm.jobs.suite import Suite
 
 
 def spelled(reproduce: Reproduce, environment: str) -> list[str]:
@@ -55,11 +59,23 @@ def test_what_is_made_of_everything_comes_last(tmp_path):
     closing = [spell(verb) for verb in Reproduce("all", tmp_path).closing()]
     results = tmp_path / "results"
     assert closing == [
-        f"saltwm anatomy {results} salt lewm --out {tmp_path}/anatomy",
+        f"saltwm anatomy {results} salt lewm-history3 --out {tmp_path}/anatomy",
         f"saltwm report {results} --out {tmp_path}/report",
         f"saltwm results {results} --out {tmp_path}/results.md",
     ]
     assert "anatomy" not in " ".join(spell(verb) for verb in Reproduce("two-room", tmp_path, "quick").closing())
+
+
+@pytest.mark.parametrize("preset", ["cpu", "full-size"])
+def test_the_anatomy_is_of_methods_that_the_suites_evaluate(tmp_path, preset):
+    reproduce = Reproduce("two-room", tmp_path, preset, source=tmp_path / "file.h5" if preset == "full-size" else None)
+    for model in reproduce.models():
+        write_run(tmp_path / "runs" / f"two-room-{model}", dataclasses.replace(SMALL, model=model))
+    suites = [job for job in reproduce.of("two-room") if isinstance(job, Suite) and len(job.runs) == 2]
+    anatomy = next(job for job in reproduce.closing() if isinstance(job, Anatomy))
+    assert suites
+    for suite in suites:
+        assert {anatomy.a, anatomy.b} <= {method.method for method in suite._methods(WORLD)}
 
 
 @dataclass(frozen=True)
