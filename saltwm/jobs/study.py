@@ -8,6 +8,7 @@ report/studies.py reads the records.
 
 import dataclasses
 import itertools
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,12 +21,12 @@ from saltwm.disk.records import Evaluation, Training, read_tasks
 from saltwm.evaluation import sweep
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.ground.checks import at_least, one_of
-from saltwm.ground.config import RunConfig
+from saltwm.ground.config import CEMConfig, RunConfig
 from saltwm.ground.errors import MismatchError, SaltError, Stopped, UsageError
 from saltwm.ground.progress import note
 from saltwm.jobs.bench import Bench
 from saltwm.jobs.collect import Collect
-from saltwm.jobs.evaluate import Evaluate, cell_name, tasks_name
+from saltwm.jobs.evaluate import Evaluate, cell_name, method_name, tasks_name
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some, spell
 from saltwm.jobs.lanes import lanes
 from saltwm.jobs.measures import Diagnose
@@ -202,8 +203,13 @@ def _card(variant: Variant, homes: Homes, asked: list[Step], study: Study) -> li
         return []
     card = card_of_run(study.results, home.name)
     written = card.read_text(encoding="utf-8") if card.exists() else ""
-    done = bool(written) and all(record.parent.name in written for record in of_it)
+    done = bool(written) and all(_names(written, record.parent.name) for record in of_it)
     return [Step(Card(home, study.results), done, None, _strand(variant))]
+
+
+def _names(text: str, cell: str) -> bool:
+    """Whether a text has the name of a cell, and not one that merely begins with it."""
+    return re.search(rf"{re.escape(cell)}(?![\w-])", text) is not None
 
 
 def _is_of(run: Path | None, record: Path) -> bool:
@@ -285,7 +291,7 @@ def _evaluations(variant: Variant, run: Path, asked: Asked, study: Study) -> Ite
             data = _held_out(variant, study)
             job = dataclasses.replace(job, data=data, protocol=asked.protocol, seed=seed, tasks=asked.tasks)
         record = _record(study.results, variant.environment, variant.method, asked.protocol, seed, horizon)
-        done, seconds = _is_evaluated(variant, record), _evaluation_seconds(variant, asked, horizon, study.results)
+        done, seconds = _is_evaluated(variant, record, study), _evaluation_seconds(variant, asked, horizon, study)
         yield Step(job, done, seconds, _strand(variant), record)
 
 
@@ -302,21 +308,37 @@ def _record(results: Path, environment: str, method: str, protocol: str, seed: i
     return results / "evaluations" / cell / "evaluation.json"
 
 
-def _is_evaluated(variant: Variant, record: Path) -> bool:
+def _is_evaluated(variant: Variant, record: Path, study: Study) -> bool:
     """Whether the record is there; MismatchError if it is of another model, to which somebody gave this name."""
-    from saltwm.jobs.variants import departures_in_words
+    from saltwm.jobs.variants import departures_in_words, recipe_sha256
 
     if not record.exists():
         return False
     found, config = read_config(Evaluation, record).variant, variant.config()
+    if found is None:  # of before records knew their variant
+        return True
     wanted = (config.model.model, f"seed {config.train.seed}", *departures_in_words(config, variant.environment))
-    there = wanted if found is None else (found.model, f"seed {found.seed}", *found.departures)
+    there = (found.model, f"seed {found.seed}", *found.departures)
     if there != wanted:
         raise MismatchError(
             f"{record.parent}: is of another model ({', '.join(there)}) than the study's {variant.name}; evaluate that "
             "one under a name of its own"
         )
+    dataset = _studied_dataset(variant.environment, study)
+    if dataset is not None and found.recipe_sha256 != recipe_sha256(config, dataset):
+        raise MismatchError(
+            f"{record.parent}: is of a {variant.name} that was trained otherwise than the study's (steps, sizes or "
+            "dataset); evaluate that one under a name of its own, or keep this study's records apart with --results"
+        )
     return True
+
+
+def _studied_dataset(environment: str, study: Study) -> str | None:
+    """Hash of what the study's models learn from: its own data, or else what the shipped model learnt from."""
+    own = _to_learn_from(study.data / environment)
+    if own is not None or study.without_shipped or not (SHIPPED / f"{environment}-salt").exists():
+        return own
+    return _learnt_from(SHIPPED / f"{environment}-salt")
 
 
 # --- the sweep -------------------------------------------------------------------------------------------------------
@@ -335,7 +357,7 @@ def _tuning(variant: Variant, run: Path, study: Study) -> Step:
         pictures=0,
     )
     record = _tuned(variant, study)
-    return Step(job, _is_evaluated(variant, record), None, _strand(variant), record)
+    return Step(job, _is_evaluated(variant, record, study), None, _strand(variant), record)
 
 
 def _tuned(variant: Variant, study: Study) -> Path:
@@ -458,11 +480,12 @@ def _training_seconds(variant: Variant, results: Path) -> float | None:
     return read_config(Training, path).seconds if path.exists() else None
 
 
-def _evaluation_seconds(variant: Variant, asked: Asked, horizon: int | None, results: Path) -> float | None:
-    """What the recipe's own model took on such tasks, by the records."""
+def _evaluation_seconds(variant: Variant, asked: Asked, horizon: int | None, study: Study) -> float | None:
+    """What the recipe's own model took on such tasks, by the records: with as many frames, or else with one."""
     environment = SIMILAR.get(variant.environment, variant.environment)
-    path = _record(results, environment, variant.model, asked.protocol, 1, horizon)
-    return read_config(Evaluation, path).seconds if path.exists() else None
+    names = dict.fromkeys((method_name(variant.model, CEMConfig(), variant.history), variant.model))
+    paths = (_record(study.results, environment, name, asked.protocol, 1, horizon) for name in names)
+    return next((read_config(Evaluation, path).seconds for path in paths if path.exists()), None)
 
 
 @dataclass(frozen=True)

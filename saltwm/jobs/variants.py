@@ -1,10 +1,11 @@
 """Which variant of a model a checkpoint is, in the words that records and tables use."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from saltwm.disk import durable
-from saltwm.disk.checkpoint import CheckpointInfo
+from saltwm.disk.checkpoint import CheckpointInfo, Origin
 from saltwm.disk.records import ModelVariant
 from saltwm.ground.config import ObjectiveConfig, RunConfig
 from saltwm.ground.own_code import is_place
@@ -35,7 +36,7 @@ def variant_of(info: CheckpointInfo) -> ModelVariant:
         starts=objective.starts,
         seed=run.train.seed,
         departures=(*departures_in_words(run, info.world.environment), *_history(info)),
-        recipe_sha256=_recipe_sha256(info),
+        recipe_sha256=recipe_sha256(info.run, info.dataset_sha256, info.lineage),
         regulariser=objective.regulariser,
         weights=_term_weights(objective, info.world.environment),
         title=None if METHOD_NAMES.get(model.model) == traits.title else traits.title,
@@ -90,12 +91,15 @@ def _history(info: CheckpointInfo) -> list[str]:
     return [*words, f"from {lineage[-1].checkpoint_sha256[:12]}{frozen}"] if lineage else words
 
 
-def _recipe_sha256(info: CheckpointInfo) -> str:
-    """Defaults stay out, so that a setting that is added to the config later changes no recipe of before."""
-    changed = _without_defaults(to_plain(info.run), to_plain(RunConfig()))
+def recipe_sha256(run: RunConfig, dataset_sha256: str, lineage: Sequence[Origin] | None = None) -> str:
+    """All that weights are learnt by, the seed aside: training seeds of one recipe share it.
+
+    Defaults stay out, so that a setting that is added to the config later changes no recipe of before.
+    """
+    changed = _without_defaults(to_plain(run), to_plain(RunConfig()))
     for name in ("seed", *NOT_LEARNT_FROM):
         changed.get("train", {}).pop(name, None)
-    return durable.sha256_json([changed, info.dataset_sha256, *to_plain(info.lineage or ())])
+    return durable.sha256_json([changed, dataset_sha256, *to_plain(lineage or ())])
 
 
 def _without_defaults(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

@@ -214,6 +214,35 @@ def test_a_record_of_another_model_under_a_variant_s_name_is_refused_before_anyt
         steps(job)
 
 
+def test_a_record_of_another_training_under_a_variant_s_name_is_refused(small, monkeypatch):
+    job, _ = small
+    perform(job)
+    longer = recipes.RECIPES["cpu", "two-room"]._replace(train=Train(DATA, RUN, steps=5))
+    monkeypatch.setitem(recipes.RECIPES, ("cpu", "two-room"), longer)
+    with pytest.raises(MismatchError, match=r"is of a salt that was trained otherwise than the study's \(steps, "):
+        steps(job)
+
+
+def test_the_committed_records_are_of_the_recipe_s_trainings(monkeypatch):
+    """The check above lets all of them pass, on the shipped models' data."""
+    monkeypatch.chdir(ROOT)
+    for name in PLANS:
+        steps(Study(name, data=Path("nowhere"), out=Path("nowhere")))
+
+
+def test_lewm_s_costs_are_those_of_plans_with_three_frames(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    asked = {"environments": ("push-t",), "out": tmp_path, "data": tmp_path}
+    (step,) = (s for s in steps(Study("spectral", **asked)) if s.record and "lewm-history3" in s.record.parent.name)
+    assert step.seconds == read_config(Evaluation, step.record).seconds
+
+
+def test_a_card_names_a_cell_and_not_one_that_begins_like_it():
+    cell = "two-room-salt-long-seed1"
+    assert study._names(f"| [{cell}](x) |", cell)
+    assert not study._names(f"| [{cell}-h15](x) |", cell)
+
+
 def test_a_variant_whose_records_are_there_is_not_trained_again(small, tmp_path):
     job, _ = small
     perform(job)
