@@ -10,7 +10,7 @@ import torch
 from saltwm.data.split import held_out
 from saltwm.data.stretches import CONTEXT, read_stretches
 from saltwm.diagnostics.cost_order import cost_order
-from saltwm.diagnostics.jacobians import state_dependence
+from saltwm.diagnostics.jacobians import in_float64, state_dependence
 from saltwm.diagnostics.probe import fit_and_test_episodes, probe
 from saltwm.diagnostics.propagation import Propagation, history_errors, lipschitz, measure
 from saltwm.disk import checkpoint, durable, journal
@@ -66,6 +66,7 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
     trajectories = job.trajectories or (40 if model.transition.has_matrix else 16)  # App. C.3
     lengths, horizon = _measurable(dataset, model.config.frameskip, job.windows, job.batches, job.horizon)
     is_wide = model.transition.dim > WIDEST
+    start = min(model.window, CONTEXT)  # a model that looks back further than any context frame starts from all of them
     how, measured, stretches = _measure_errors if is_wide else measure, [], []
     identity: dict[str, Any] = {
         "environment": dataset.world.environment,
@@ -77,15 +78,16 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
         for i, length in enumerate(lengths):
             z, c = encode_stretches(model, dataset, length, trajectories, job.seed, i)
             stretches.append((z[:, : CONTEXT + horizon], c[:, : CONTEXT - 1 + horizon]))
-            measured.append(how(model.transition, *_from_start(model.window, *stretches[-1])))
+            measured.append(how(model.transition, *_from_start(start, *stretches[-1]), start=start))
             advance(note="rollouts")
         z = torch.cat([z for z, _ in stretches])
         few = [stretches[lengths.index(length)] for length in dict.fromkeys(lengths)]  # one measurement of each length
-        bound = {} if is_wide else _residual_bound(model, *stretches[0], measured[0], _spread(z))
+        has_bound = not is_wide and start == model.window
+        bound = _residual_bound(model, *stretches[0], measured[0], _spread(z)) if has_bound else {}
         advance(note="rollouts from one frame")
-        one_frame = None if model.window == 1 or is_wide else _one_frame_start(model, few, _spread(z))
+        one_frame = None if model.window == 1 or is_wide else _one_frame_start(model, stretches, few, _spread(z))
         advance(note="probes")
-        at = _states_and_actions(model.window, *few[0], *few[-1])
+        at = _states_and_actions(start, *few[0], *few[-1])
         sigma = None if is_wide else state_dependence(model.transition, *at)
         probes = _probes(identity, model, dataset, job.frames, sigma)
         advance()
@@ -93,7 +95,7 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
         **identity,
         trajectories=len(z),
         sigma_max_base=_sigma_max_base(model),
-        history=model.window,
+        history=start,
         seed=job.seed,
         windows=lengths,
         variant=variant_of(info),
@@ -185,9 +187,9 @@ def encode_stretches(
     return model.encode(torch.from_numpy(stretches.frames)), model.condition(torch.from_numpy(stretches.blocks))
 
 
-def _from_start(window: int, z: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The stretch as a rollout from the last `window` context frames wants it; every model predicts the same frames."""
-    return z[:, CONTEXT - window :], c[:, CONTEXT - window :]
+def _from_start(start: int, z: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The stretch as a rollout from the last `start` context frames wants it; every model predicts the same frames."""
+    return z[:, CONTEXT - start :], c[:, CONTEXT - start :]
 
 
 def _spread(latents: torch.Tensor) -> float:
@@ -231,12 +233,13 @@ def _of_jacobians(measured: list[Propagation], unit: float) -> dict[str, Any]:
     }
 
 
-def _measure_errors(transition: Transition, latents: torch.Tensor, conditions: torch.Tensor) -> Propagation:
-    """One-step and rollout errors of latents that are too wide for Jacobians, in the model's own precision."""
-    known = transition.window
-    with torch.no_grad():
-        epsilon = transition.predict(latents[:, :-1], conditions)[:, known - 1 :] - latents[:, known:]
-        delta = transition.rollout(latents[:, :known], conditions) - latents[:, known:]
+@torch.no_grad()
+def _measure_errors(
+    transition: Transition, latents: torch.Tensor, conditions: torch.Tensor, *, start: int
+) -> Propagation:
+    """One-step and rollout errors without Jacobians, in the precision of the transition and its latents."""
+    epsilon = transition.predict(latents[:, :-1], conditions)[:, start - 1 :] - latents[:, start:]
+    delta = transition.rollout(latents[:, :start], conditions) - latents[:, start:]
     none = torch.empty(0)
     return Propagation(epsilon.double(), delta.double(), none, none, none, none, none, none, none)
 
@@ -258,30 +261,35 @@ def _residual_bound(
 
 
 def _one_frame_start(
-    model: WorldModel, stretches: list[tuple[torch.Tensor, torch.Tensor]], unit: float
+    model: WorldModel,
+    stretches: list[tuple[torch.Tensor, torch.Tensor]],
+    few: list[tuple[torch.Tensor, torch.Tensor]],
+    unit: float,
 ) -> OneFrameStart:
-    """The control: rollouts over the same frames that know the last context frame only."""
-    measured = [measure(model.transition, *_from_start(1, z, c), start=1) for z, c in stretches]
+    """The control: rollouts over the same frames that know the last context frame only; Jacobians on a few of them."""
+    exact = in_float64(model.transition)
+    measured = [_measure_errors(exact, *_from_start(1, z.double(), c.double()), start=1) for z, c in stretches]
+    with_jacobians = [measure(model.transition, *_from_start(1, z, c), start=1) for z, c in few]
     errors = [m.delta.norm(dim=-1) / unit for m in measured]
     return OneFrameStart(
         trajectories=sum(map(len, errors)),
         one_step_error=float(torch.cat([m.epsilon for m in measured]).norm(dim=-1).mean()) / unit,
         rollout_error=_row(torch.cat(errors).mean(dim=0)),
         rollout_measured=_rows(torch.stack([some.mean(dim=0) for some in errors])),
-        propagation_norm=_row(_geometric_mean(torch.cat([m.propagation_norms for m in measured]))),
-        rho=_row(torch.cat([m.rho for m in measured]).mean(dim=0)),
+        propagation_norm=_row(_geometric_mean(torch.cat([m.propagation_norms for m in with_jacobians]))),
+        rho=_row(torch.cat([m.rho for m in with_jacobians]).mean(dim=0)),
     )
 
 
 def _states_and_actions(
-    window: int, z: torch.Tensor, c: torch.Tensor, more_z: torch.Tensor, more_c: torch.Tensor
+    start: int, z: torch.Tensor, c: torch.Tensor, more_z: torch.Tensor, more_c: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """States with their histories [M, W, D] and the action sequences [12, W, C] that each of them is met with.
+    """States with their histories [M, S, D] and the action sequences [12, S, C] that each of them is met with.
 
     The first windows of the trajectories, and their last ones: far apart in time, so that they differ.
     """
-    histories = torch.cat([z[:, CONTEXT - window : CONTEXT], more_z[:, -window:]])[:STATES]
-    actions = torch.cat([c[:, CONTEXT - window : CONTEXT], more_c[:, -window:]])[:ACTION_SEQUENCES]
+    histories = torch.cat([z[:, CONTEXT - start : CONTEXT], more_z[:, -start:]])[:STATES]
+    actions = torch.cat([c[:, CONTEXT - start : CONTEXT], more_c[:, -start:]])[:ACTION_SEQUENCES]
     return histories, actions
 
 

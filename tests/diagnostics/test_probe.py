@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from small_runs import SMALL, write_run
 
+from saltwm.data.stretches import CONTEXT
 from saltwm.diagnostics import probe as probing
 from saltwm.diagnostics.cost_order import cost_order, rank_correlation
 from saltwm.diagnostics.probe import mlp, probe, r_squared, ridge
@@ -125,10 +127,20 @@ def test_a_diagnosis_leaves_probes_and_training_beside_it(kind, run, lewm_run, d
     )
     assert (low, high) == (diagnosis.propagation_low, diagnosis.propagation_high)
     assert diagnosis.residual_within_bound == 1.0 or kind == "lewm"
-    assert (diagnosis.one_frame is None) == (kind == "salt")
+    control = diagnosis.one_frame
+    assert (control is None) == (kind == "salt")
+    assert control is None or len(control.rollout_measured) == len(diagnosis.rollout_measured)  # the same stretches
     assert len(found.probes.sigma_max) == min(12, 2 * 3)
     spread = found.probes.jacobian_spread
     assert spread < 1e-12 if kind == "salt" else spread > 1e-6
+
+
+def test_a_model_that_looks_back_further_than_the_context_starts_from_all_of_it(dataset, tmp_path):
+    far = dataclasses.replace(SMALL, model="lewm", transformer=dataclasses.replace(SMALL.transformer, window=5))
+    write_run(tmp_path / "far", far, dataset.world, steps=(1,))
+    found = diagnose(tmp_path / "far", dataset, tmp_path, horizon=2, windows=(4,), trajectories=2, batches=1, frames=20)
+    assert (found.diagnosis.history, len(found.diagnosis.rollout_error)) == (CONTEXT, 2)
+    assert found.diagnosis.lipschitz is None  # the bound is about whole histories
 
 
 def test_a_diagnosis_replaces_its_own_and_not_that_of_another_run(run, lewm_run, dataset, tmp_path):
