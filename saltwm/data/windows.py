@@ -77,7 +77,7 @@ class Windows:
             raise UsageError(
                 f"{dataset.path}: no training window: {frames} frames {frameskip} steps apart need episodes of "
                 f"{span} steps, the longest has {dataset.lengths.max()}; "
-                "train with fewer `starts`, or collect longer ones"
+                "train with fewer `starts` or `rollout_steps`, or collect longer ones"
             )
 
     def __len__(self) -> int:

@@ -259,7 +259,8 @@ def with_best_search(job: ActingJob) -> ActingJob:
     if find_prior(path) is None:
         return job
     has_matrix = traits_of(checkpoint.read_info(path).run.model.model).has_matrix
-    return dataclasses.replace(job, planner=MapConfig() if has_matrix else CEMMapConfig(), look_every=1)
+    look_every = None if job.horizon == 1 else 1  # a plan of one block has no look within it
+    return dataclasses.replace(job, planner=MapConfig() if has_matrix else CEMMapConfig(), look_every=look_every)
 
 
 # --- settling --------------------------------------------------------------------------------------------------------

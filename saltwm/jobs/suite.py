@@ -101,6 +101,7 @@ class Suite(Job):
         sources = [Evaluate("random", data=path, out=self.out) for path in self.data]
         sources += [Evaluate("random", task_set=path, out=self.out) for path in self.task_sets]
         opened = [open_source(source) for source in sources]
+        self._require_frames(opened)
         self._require_tasks_for_each([source.world for source in opened])
         cells = [
             replace(method, data=where.data, task_set=where.task_set, **choice)
@@ -163,6 +164,16 @@ class Suite(Job):
         for option in ("protocols", "seeds", "tasks"):
             if self.task_sets and getattr(self, option) is not None:
                 raise UsageError(f"--{option} chooses tasks from --data; task sets bring their own: leave it out")
+
+    def _require_frames(self, opened: "list[Dataset | TaskSet]") -> None:
+        """UsageError for a task set whose pictures are in a dataset: a suite has no place to name both."""
+        for path, source in zip(self.task_sets, opened[len(self.data) :], strict=True):
+            if isinstance(source, TaskSet) and source.world.renderer == "imported":
+                raise UsageError(
+                    f"{path}: its tasks start at pictures of an imported dataset ({source.dataset_sha256[:12]}), which "
+                    f"a task set does not hold; give the suite that dataset with --data, or evaluate one method at a "
+                    f"time: saltwm evaluate RUN --data DATASET --task-set {path}"
+                )
 
     def _require_tasks_for_each(self, worlds: list[WorldSpec]) -> None:
         from saltwm.disk.checkpoint import info_of

@@ -24,6 +24,8 @@ def split_plan(decision: Decision) -> tuple[Actions, Actions | None]:
 def require_looks(look_every: int | None, horizon_blocks: int) -> None:
     """UsageError unless there is a look within the plan, or none."""
     at_least("look_every", look_every)
+    if look_every is not None and horizon_blocks == 1:
+        raise UsageError("`look_every`: a plan of one block has no look within it; leave it out")
     if look_every is not None and look_every >= horizon_blocks:
         raise UsageError(
             f"look_every {look_every}: a plan has {horizon_blocks} blocks, and all of them are executed before the "

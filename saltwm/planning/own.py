@@ -3,16 +3,20 @@
     def plan(cost, *, horizon, action_dim, generators, bounds=None) -> Plan      searches a cost, as `cem` does
     def plan(model, situation, *, horizon, generators, bounds=None) -> Plan      plans with a model, as `gauss_newton`
 
-A module is imported because a person named it. A file that names one is refused: no file runs code.
+A module is imported because a person named it. A file that names one is refused: no file runs code. Actions that stay
+within `bounds` are the planner's own business; their number and that they are finite is not.
 """
 
 import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from saltwm.ground import own_code
+from saltwm.ground.checks import check
 from saltwm.ground.config import OwnPlannerConfig, PlannerConfig
-from saltwm.ground.errors import SaltError, UsageError
+from saltwm.ground.errors import NonFiniteError, SaltError, UsageError
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Plan
 from saltwm.planning.costs import Situation, terminal_cost
@@ -64,7 +68,21 @@ def run(function: Callable[..., Plan], model: WorldModel, situation: Situation, 
         raise own_code.failed("planner", name, function, error) from error
     if not isinstance(found, Plan):
         raise UsageError(f"planner {name}: expected a saltwm.Plan, found {found!r:.80}")
+    _check_plan(name, found, len(situation.goal), options["horizon"], model.action_encoder.block_dim)
     return found
+
+
+def _check_plan(name: str, plan: Plan, tasks: int, horizon: int, action_dim: int) -> None:
+    """ShapeError or NonFiniteError unless a plan is what was asked for."""
+    for field in ("actions", "std"):
+        check(
+            f"planner {name}: {field}", getattr(plan, field), "N H A", dtype="float", N=tasks, H=horizon, A=action_dim
+        )
+    check(f"planner {name}: elite_costs", plan.elite_costs, "N iterations", dtype="float", N=tasks)
+    finite = torch.isfinite(plan.actions).flatten(1).all(dim=1)
+    if not finite.all():
+        task = int(finite.logical_not().nonzero()[0])
+        raise NonFiniteError(f"planner {name}: the plan of task {task} has actions that are not finite")
 
 
 def _arguments(function: Callable[..., Any], name: str) -> int:

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from saltwm.cli import main
+from saltwm.ground.errors import UsageError
+from saltwm.jobs.evaluate import Evaluate, with_best_search
+from saltwm.planning.looks import require_looks
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,6 +43,14 @@ def test_a_play_leaves_a_moving_picture_and_a_strip(dataset, run, tmp_path, caps
         main(["play", "random", *words, "--task", "7"])
     assert stopped.value.code == 2
     assert capsys.readouterr().err == "saltwm: no task 7; there are tasks 0 to 2\n"
+
+
+def test_the_best_search_for_plans_of_one_block_has_no_look_within_them():
+    shipped = str(ROOT / "checkpoints" / "two-room-salt")
+    assert with_best_search(Evaluate(shipped)).look_every == 1
+    assert with_best_search(Evaluate(shipped, horizon=1)).look_every is None
+    with pytest.raises(UsageError, match="`look_every`: a plan of one block has no look within it; leave it out"):
+        require_looks(1, 1)
 
 
 def test_a_play_needs_no_more_tasks_than_the_one_that_it_shows(dataset, tmp_path, capsys):
@@ -269,7 +280,7 @@ def test_an_anatomy_of_nothing_is_refused(results, tmp_path, capsys, words, reas
 
 
 def test_info_tells_whether_a_model_has_an_action_prior(run, capsys):
-    shipped = Path(__file__).parents[2] / "checkpoints" / "two-room-salt"
+    shipped = ROOT / "checkpoints" / "two-room-salt"
     found = []
     for model in (shipped, run):
         main(["info", str(model), "--json"])

@@ -138,6 +138,8 @@ def test_a_set_of_another_world_is_refused_and_one_of_imported_pictures_wants_it
         Suite((run,), task_sets=(larger,), out=out).do()
     with pytest.raises(UsageError, match="give that dataset with --data"):
         settle(Evaluate("random", task_set=elsewhere(renderer="imported")), out)
+    with pytest.raises(UsageError, match=r"give the suite that dataset with --data, or evaluate one method at a time"):
+        Suite((), task_sets=(elsewhere(renderer="imported"),), out=out).do()
     assert not out.exists()
 
 

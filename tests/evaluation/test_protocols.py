@@ -93,6 +93,12 @@ def test_a_planner_is_a_text_and_back(text):
 
 def test_only_settings_that_the_planner_has_are_taken_and_only_sound_ones():
     assert planner_named("gauss-newton,mu=0.1") == GaussNewtonConfig(mu=0.1)
+    with pytest.raises(UsageError, match="cem: elites is given twice"):
+        planner_named("cem,elites=10,elites=20")
+    with pytest.raises(UsageError, match="prior has no settings, found 'w=1'"):
+        planner_named("prior,w=1")
+    with pytest.raises(UsageError, match="cem-prior: initial_std must be above 0"):
+        planner_named("cem-prior,initial_std=0")
     with pytest.raises(UsageError, match="unknown setting of cem 'mu'"):
         planner_named("cem,mu=0.1")
     for bad in ("-0.1", "inf", "nan"):

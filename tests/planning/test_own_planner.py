@@ -9,7 +9,7 @@ from own_planners import SHOOTING
 from planning_models import SMALL, generators, shaken, situation
 
 from saltwm.ground.config import CEMConfig, OwnPlannerConfig
-from saltwm.ground.errors import UsageError
+from saltwm.ground.errors import NonFiniteError, ShapeError, UsageError
 from saltwm.planning import own, planners
 from saltwm.planning.agent import Agent
 from saltwm.planning.cem import Plan, cem
@@ -80,6 +80,30 @@ def test_a_planner_that_fails_is_one_line_with_its_name_and_place():
     ):
         with pytest.raises(UsageError, match=message):
             Agent(shaken(SMALL), function, horizon_blocks=2).decide(view(), [(0,), (1,)])
+
+
+@pytest.mark.parametrize(
+    ("actions", "error", "message"),
+    [
+        (
+            torch.zeros(2, 1, 10),
+            ShapeError,
+            r"planner wrong: actions: expected shape \[N=2, H=2, A=10\], found \[2, 1, 10\]",
+        ),
+        (torch.zeros(2, 2, 10, dtype=torch.int64), ShapeError, "planner wrong: actions: expected float values"),
+        (
+            torch.stack([torch.zeros(2, 10), torch.full((2, 10), torch.nan)]),
+            NonFiniteError,
+            "planner wrong: the plan of task 1 has actions that are not finite",
+        ),
+    ],
+)
+def test_a_plan_that_is_not_what_was_asked_for_is_refused(actions, error, message):
+    def wrong(cost, *, horizon, generators):
+        return Plan(actions, actions, torch.zeros(2, 1))
+
+    with pytest.raises(error, match=message):
+        Agent(shaken(SMALL), wrong, horizon_blocks=2).decide(view(), [(0,), (1,)])
 
 
 def test_a_search_begins_with_the_rest_of_the_last_plan_if_it_can():
