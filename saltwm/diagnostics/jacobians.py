@@ -48,11 +48,6 @@ def differentiated(transition: Transition, history: Tensor, conditions: Tensor) 
     return torch.cat(rows).permute(1, 2, 0, 3)
 
 
-def current_state_jacobian(transition: Transition, history: Tensor, conditions: Tensor) -> Tensor:
-    """J, earlier history held fixed (App. C.1): history [N, W, D], W <= window, conditions [N, W, C] -> [N, D, D]."""
-    return history_jacobians(transition, history, conditions)[:, -1]
-
-
 def spectral_norms(matrices: Tensor) -> Tensor:
     """Largest singular values: [..., M, K], M <= K -> [...], by the smaller Gram matrix, which beats an SVD."""
     return torch.linalg.eigvalsh(matrices @ matrices.mT)[..., -1].clamp_min(0).sqrt()

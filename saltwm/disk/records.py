@@ -189,6 +189,12 @@ class Evaluation:
         return self.variant.departures if self.variant else ()
 
 
+def name_of_run(path: Path) -> str:
+    """Name of the run that a path is of: `salt` for runs/salt and for runs/salt/checkpoints/step-000200."""
+    is_checkpoint = path.parent.name == "checkpoints" and re.fullmatch(r"step-\d+", path.name)
+    return (path.parent.parent if is_checkpoint else path).name
+
+
 def method_words(planner: str, history_frames: int, look_every: int | None) -> list[str]:
     """What the name of a method says after its model: gauss-newton, history3, look1; nothing for blind CEM."""
     words = [] if planner in ("", "cem") else [planner]

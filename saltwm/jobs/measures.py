@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from saltwm.disk import durable
 from saltwm.disk.claim import require_same
+from saltwm.disk.records import name_of_run
 from saltwm.ground.checks import at_least
 from saltwm.jobs.job import Aside, AsJson, Filed, Maybe, Memo, Positional, ResultsFolder
 
@@ -40,8 +41,8 @@ class Measuring(Filed):
 
     @property
     def folder(self) -> Path:
-        """RESULTS/diagnostics/RUN."""
-        return self.out / "diagnostics" / Path(os.path.abspath(self.run)).name
+        """RESULTS/diagnostics/RUN, under the name that evaluations of the run have."""
+        return self.out / "diagnostics" / name_of_run(Path(os.path.abspath(self.run)))
 
     def begin(self, dataset: "Dataset") -> Self:
         """The job with the hashes of its inputs; MismatchError if its folder is another job's, or another model's."""

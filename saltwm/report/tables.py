@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saltwm.disk.records import Cell, Evaluation, ModelVariant, PlannedCell, Probe, Rate
+from saltwm.disk.records import Cell, Evaluation, ModelVariant, PlannedCell, Probe, Rate, name_of_run
 from saltwm.evaluation.contests import (
     Comparison,
     Contested,
@@ -440,8 +440,4 @@ def _row(cell: Cell, label: str) -> SuccessRow:
 
 def run_name(evaluation: Evaluation) -> str | None:
     """Name of the run's folder: `salt` for runs/salt/checkpoints/step-000200 and for runs/salt."""
-    if evaluation.checkpoint is None:
-        return None
-    path = Path(evaluation.checkpoint)
-    is_of_a_run = path.parent.name == "checkpoints" and re.fullmatch(r"step-\d+", path.name)
-    return (path.parent.parent if is_of_a_run else path).name
+    return None if evaluation.checkpoint is None else name_of_run(Path(evaluation.checkpoint))

@@ -135,6 +135,11 @@ def test_a_diagnosis_leaves_probes_and_training_beside_it(kind, run, lewm_run, d
     assert spread < 1e-12 if kind == "salt" else spread > 1e-6
 
 
+def test_a_diagnosis_of_a_checkpoint_is_filed_under_the_name_that_its_evaluations_have():
+    assert Diagnose(Path("runs/salt/checkpoints/step-002000"), Path("data")).folder == Path("results/diagnostics/salt")
+    assert Diagnose(Path("shelf/step-002000"), Path("data")).folder == Path("results/diagnostics/step-002000")
+
+
 def test_a_model_that_looks_back_further_than_the_context_starts_from_all_of_it(dataset, tmp_path):
     far = dataclasses.replace(SMALL, model="lewm", transformer=dataclasses.replace(SMALL.transformer, window=5))
     write_run(tmp_path / "far", far, dataset.world, steps=(1,))

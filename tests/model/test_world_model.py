@@ -88,7 +88,7 @@ FUNCTIONS = {
     ),
     "measure": (lambda z, c: propagation.measure(SALT.transition, z, c), [LATENTS, CONDITIONS], [set(), set()]),
     "jacobian": (
-        lambda z, c: jacobians.current_state_jacobian(LEWM.transition, z, c),
+        lambda z, c: jacobians.history_jacobians(LEWM.transition, z, c),
         [CONDITIONS, CONDITIONS],
         [set(), set()],
     ),
