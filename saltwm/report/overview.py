@@ -106,7 +106,7 @@ def in_words(findings: Findings, environment: str) -> list[str]:
     for protocol in _PREFERRED:
         salt = _first(rows, protocol, "salt")
         if salt is not None:
-            same = [row for row in rows if tables.contest_order(row) == tables.contest_order(salt)]
+            same = _on_its_tasks(salt, rows)
             others = [row for row in same if row.method in ("lewm-history3", "lewm", "random")]
             reached = [_how_well(salt, others), *_searched_better(salt, same)]
             return [*reached, *_paired(findings, salt), *_hardest(findings, salt), *_why(findings, salt)]
@@ -118,13 +118,20 @@ def _best_in_words(rows: Sequence[PooledRow]) -> list[str]:
     for protocol in dict.fromkeys([*_PREFERRED, *(row.protocol for row in rows)]):
         methods = [row for row in rows if row.protocol == protocol and row.method != "random"]
         if methods:
-            best = max(methods, key=_share)
-            there = [row for row in rows if tables.contest_order(row) == tables.contest_order(best)]
+            whole = min((row.elsewhere for row in methods), key=len)  # rates over other seeds are of other tasks
+            best = max((row for row in methods if row.elsewhere == whole), key=_share)
+            there = _on_its_tasks(best, rows)
             chance = [row for row in there if row.method == "random"]
             met = len(there) - len(chance)
             chosen = [f"It is the best of {met} methods here."] if met > 1 else []
             return [_how_well(best, chance), *chosen]
     return ["Only the random policy was evaluated here."] if rows else ["No evaluation here is finished."]
+
+
+def _on_its_tasks(row: PooledRow, rows: Sequence[PooledRow]) -> list[PooledRow]:
+    """Those of its contest that have its evaluation seeds, the row among them."""
+    place = tables.contest_order(row), row.elsewhere
+    return [other for other in rows if (tables.contest_order(other), other.elsewhere) == place]
 
 
 def _first(rows: Sequence[PooledRow], protocol: str, method: str) -> PooledRow | None:

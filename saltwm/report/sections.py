@@ -31,6 +31,7 @@ STEPS_SHOWN = (1, 5, 10, 20)
 THRESHOLDS = (3.0, 5.0, 10.0)
 """Thresholds of the ratio r: the paper's 5 and two others, to see what hangs on it."""
 NOT_RUN = "not run yet"
+FEWER_SEEDS = "A row names its seeds where other methods have more, and has no mean to set beside theirs. "
 _TONES = {"better": "better", "worse": "worse", "holds": "better", "does not hold": "worse"}
 
 
@@ -61,11 +62,11 @@ def main_table(findings: Findings) -> Table | None:
     lines: list[list[Entry | str]] = []
     for label in dict.fromkeys(row.label for row in rows if _is_plain(row.evaluation)):
         mine = {row.environment: row for row in rows if row.label == label}
-        rates = [mine[name].percent if name in mine else None for name in FOUR]
         method = next(iter(mine.values())).method
-        known = [rate for rate in rates if rate is not None]
+        whole = [mine[name] for name in FOUR if name in mine and not mine[name].elsewhere]
+        known = [row.percent for row in whole if row.percent is not None]
         mean = f"{sum(known) / len(FOUR):.1f}" if len(known) == len(FOUR) else NONE
-        shown = [NONE if rate is None else f"{rate:.1f}" for rate in rates]
+        shown = [_percent_and_seeds(mine.get(name)) for name in FOUR]
         lines.append([Entry(label, mark=method), *(Entry(text, strong=text != NONE) for text in shown), mean])
     if not lines:
         return None
@@ -85,6 +86,13 @@ def main_table(findings: Findings) -> Table | None:
     )
 
 
+def _percent_and_seeds(row: PooledRow | None) -> str:
+    """A rate, with its seeds where other methods have more."""
+    if row is None or row.percent is None:
+        return NONE
+    return f"{row.percent:.1f}" + (f" ({row.fewer_seeds})" if row.elsewhere else "")
+
+
 def success(findings: Findings, protocol: str) -> Table | None:
     """The paper's comparison under one protocol."""
     rows = [row for row in findings.pooled if row.protocol == protocol and _is_plain(row.evaluation)]
@@ -95,7 +103,8 @@ def success(findings: Findings, protocol: str) -> Table | None:
         (_success_row(row) for row in rows),
         "Percent of all tasks, seeds pooled, with the Wilson interval over tasks; `over seeds` is the mean and sample "
         "deviation of the evaluation seeds' rates, as the paper prints it, `training seeds` that of the training "
-        "seeds' rates. Median steps are over successful episodes.",
+        f"seeds' rates. {FEWER_SEEDS if any(row.elsewhere for row in rows) else ''}Median steps are over successful "
+        "episodes.",
         ("method",),
         findings.commands(cell for row in rows for cell in row.cells),
     )  # fmt: skip
@@ -124,13 +133,14 @@ def _who(row: PooledRow) -> list[Entry | str]:
 
 
 def rate_columns(row: PooledRow) -> list[Entry | str]:
-    """Percent, counts and interval."""
+    """Percent, counts with the seeds where other methods have more, and interval."""
     rate = row.rate
     if rate is None:
         return [f"seed {', '.join(map(str, row.missing))} missing", NONE, NONE]
     drawn = (100 * rate.low, rate.percent, 100 * rate.high)
     percent = Entry(f"{rate.percent:.1f}", strong=True, mark=row.method, interval=drawn)
-    return [percent, tables.reached(rate), tables.interval(rate)]
+    counts = ", ".join(filter(None, (tables.reached(rate), row.fewer_seeds)))
+    return [percent, counts, tables.interval(rate)]
 
 
 def over_evaluation_seeds(row: PooledRow) -> str:

@@ -83,11 +83,13 @@ class PooledRow:
     label: str
     seeds: tuple[int, ...]
     missing: tuple[int, ...]
-    """Seeds that are due and not there: another method has them, or a suite that includes them is not through."""
+    """Seeds that are due and not there: a suite planned them for this method, or another of its trainings has them."""
+    elsewhere: tuple[int, ...]
+    """Seeds that other methods of the contest have and nobody planned for this one: its mean is not theirs' equal."""
     rate: Rate | None
     """None where a seed is missing."""
     mean: float | None
-    """Over seeds, in percent, with its sample standard deviation; none for a single seed or where one is missing."""
+    """Over seeds, in percent, with its sample deviation; none for a single seed, or where one is missing or elsewhere."""
     std: float | None
     training_seeds: tuple[int, ...]
     """Those behind the row; empty for a policy without a model, or where records do not say."""
@@ -108,8 +110,16 @@ class PooledRow:
 
     @property
     def has_several_seeds(self) -> bool:
-        """Whether a mean over evaluation seeds is due."""
-        return len({*self.seeds, *self.missing}) > 1
+        """Whether a mean over evaluation seeds is due, here or beside it."""
+        return len({*self.seeds, *self.missing, *self.elsewhere}) > 1
+
+    @property
+    def fewer_seeds(self) -> str:
+        """Which seeds it has, where other methods have more: seeds 1, 2 of 1-4."""
+        if not self.elsewhere:
+            return ""
+        own = sorted({*self.seeds, *self.missing})
+        return f"seed{'s' * (len(own) > 1)} {_numbers(own)} of {_span(sorted({*own, *self.elsewhere}))}"
 
 
 def success_rows(cells: Iterable[Cell]) -> list[SuccessRow]:
@@ -190,10 +200,10 @@ def _run_and_weights(cell: Cell) -> str:
     return f"{_run(cell)}, weights {sha256[:8]}" if sha256 else _run(cell)
 
 
-def _due_seeds(rows: Sequence[SuccessRow], planned: Iterable[PlannedCell]) -> list[int]:
-    here = {contest_of(row) for row in rows}
-    due = {cell.seed for cell in planned if contest_of(cell) in here}
-    return sorted(due | {row.seed for row in rows})
+def _due_seeds(rows: Sequence[SuccessRow], cells: Mapping[str, Cell], planned: Iterable[PlannedCell]) -> list[int]:
+    """The evaluation seeds of one method: those that a suite planned for it, and those that it has."""
+    here = {(contest_of(row), cells[row.cell].evaluation.method) for row in rows}
+    return sorted({cell.seed for cell in planned if (contest_of(cell), cell.method) in here} | {r.seed for r in rows})
 
 
 def _whole(rows: Sequence[SuccessRow], due: Sequence[int]) -> tuple[list[SuccessRow], tuple[int, ...]]:
@@ -211,22 +221,26 @@ def pooled_rows(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> l
     cells, planned = list(cells), list(planned)
     by_name, pooled = {cell.name: cell for cell in cells}, []
     for _, rows in contests(success_rows(cells)):
-        due = _due_seeds(rows, planned)
-        for label in dict.fromkeys(row.label for row in rows):
-            whole, missing = _whole([row for row in rows if row.label == label], due)
-            pooled.append(_pooled(whole, due, missing, [by_name[row.cell] for row in whole]))
+        methods = {row.label: [other for other in rows if other.label == row.label] for row in rows}
+        due = {label: _due_seeds(mine, by_name, planned) for label, mine in methods.items()}
+        of_any = set().union(*due.values())
+        for label, mine in methods.items():
+            whole, missing = _whole(mine, due[label])
+            elsewhere = tuple(sorted(of_any.difference(due[label])))
+            pooled.append(_pooled(whole, missing, elsewhere, [by_name[row.cell] for row in whole]))
     return pooled
 
 
 def _pooled(
-    rows: Sequence[SuccessRow], due: Sequence[int], missing: tuple[int, ...], cells: Sequence[Cell]
+    rows: Sequence[SuccessRow], missing: tuple[int, ...], elsewhere: tuple[int, ...], cells: Sequence[Cell]
 ) -> PooledRow:
     first = rows[0]
     steps = [e.steps_to_success for cell in cells for e in cell.episodes if e.steps_to_success is not None]
     trained = sorted({row.training_seed for row in rows if row.training_seed is not None})
     successes, n = sum(row.successes for row in rows), sum(row.n for row in rows)
-    by_seed = [statistics.fmean(row.percent for row in rows if row.seed == seed) for seed in due if not missing]
-    over_evaluation = over_seeds(by_seed) if len(by_seed) > 1 else None
+    seeds = tuple(dict.fromkeys(row.seed for row in rows))
+    by_seed = [statistics.fmean(row.percent for row in rows if row.seed == seed) for seed in sorted(seeds)]
+    over_evaluation = over_seeds(by_seed) if len(by_seed) > 1 and not (missing or elsewhere) else None
     by_training = [
         100 * sum(row.successes for row in rows if row.training_seed == seed)
         / sum(row.n for row in rows if row.training_seed == seed)
@@ -238,8 +252,9 @@ def _pooled(
         horizon_blocks=first.horizon_blocks,
         method=first.method,
         label=first.label,
-        seeds=tuple(dict.fromkeys(row.seed for row in rows)),
+        seeds=seeds,
         missing=missing,
+        elsewhere=elsewhere,
         rate=None if missing else over_tasks(successes, n, n // max(1, len(trained))),
         mean=over_evaluation.mean if over_evaluation else None,
         std=over_evaluation.std if over_evaluation else None,
@@ -260,7 +275,7 @@ def contests(rows: Iterable[SuccessRow]) -> list[tuple[str, list[SuccessRow]]]:
 
 def json_means(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> list[dict[str, Any]]:
     """The means over seeds as plain data, for JSON."""
-    fields = ("label", "method", "seeds", "missing", "mean", "std")
+    fields = ("label", "method", "seeds", "missing", "elsewhere", "mean", "std")
     return [
         {"contest": contest_name(row), **{name: to_plain(getattr(row, name)) for name in fields}}
         for row in pooled_rows(cells, planned)
@@ -309,9 +324,21 @@ def _rows_table(rows: Sequence[SuccessRow], *, seeds: bool) -> Table:
 
 def _mean_sentence(row: PooledRow) -> str:
     """A mean over seeds as the paper prints it, or why there is none."""
+    if row.missing:
+        return f"{row.label}: no mean, because seed {_numbers(row.missing)} is missing"
     if row.mean is None:
-        return f"{row.label}: no mean, because seed {', '.join(map(str, row.missing))} is missing"
-    return f"{row.label}: {row.mean:.1f} ± {row.std:.1f} over seeds {', '.join(map(str, row.seeds))}"
+        return f"{row.label}: no mean to set beside the others', because it has {row.fewer_seeds}"
+    return f"{row.label}: {row.mean:.1f} ± {row.std:.1f} over seeds {_numbers(row.seeds)}"
+
+
+def _numbers(seeds: Iterable[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
+def _span(seeds: Sequence[int]) -> str:
+    """1-4 where none is left out between, otherwise each of them."""
+    is_whole = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
+    return f"{seeds[0]}-{seeds[-1]}" if is_whole else _numbers(seeds)
 
 
 def verdict_sentence(comparison: Comparison, labels: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ SALT = ModelVariant("salt", "rollout", 16, True, 0.3, 192, 5, 1, 0, (), "aa" * 3
 LEWM = dataclasses.replace(SALT, model="lewm", objective="one-step", modes=None, spectral=None, recipe_sha256="bb" * 32)
 
 
-def cell(variant: ModelVariant | None, outcomes: str, seed: int = 0, tasks: str = "t" * 64, **changes) -> Cell:
+def cell(variant: ModelVariant | None, outcomes: str, training: int = 0, tasks: str = "t" * 64, **changes) -> Cell:
     reached, recipe = [letter == "x" for letter in outcomes], variant.recipe_sha256[:1] if variant else "-"
     name = "random" if variant is None else variant.model
     learnt = (
@@ -25,13 +25,13 @@ def cell(variant: ModelVariant | None, outcomes: str, seed: int = 0, tasks: str 
         if variant is None
         else {
             "planner": to_plain(CEMConfig()),
-            "checkpoint": f"runs/{name}-{seed}",
-            "checkpoint_sha256": f"{name}-{seed}",
-            "variant": dataclasses.replace(variant, seed=seed),
+            "checkpoint": f"runs/{name}-{training}",
+            "checkpoint_sha256": f"{name}-{training}",
+            "variant": dataclasses.replace(variant, seed=training),
         }
     )
     made = {"environment": "reacher", "planner": {}, "tasks_sha256": tasks} | learnt | changes
-    return small_cell(f"{name}-{seed}-{tasks[:1]}-{recipe}", name, reached, **made)
+    return small_cell(f"{name}-{training}-{tasks[:1]}-{recipe}", name, reached, **made)
 
 
 def test_tasks_are_paired_inside_training_seeds():
@@ -99,6 +99,16 @@ def test_two_action_priors_of_one_model_are_two_methods_also_on_different_tasks(
     assert [len(methods) for methods in by_contest([first, same]).values()] == [1]
     seeds = [cell(SALT, "xx", seed, prior_sha256=prior, **planner) for seed, prior in enumerate("pq")]
     assert [row.training_seeds for row in pooled_rows(seeds)] == [(0, 1)]  # each seed has a prior of its own
+
+
+def test_an_evaluation_seed_that_one_training_has_is_due_for_the_others():
+    cells = [
+        cell(SALT, "xxxx", training, seed=seed, tasks=str(seed) * 64) for training, seed in ((1, 1), (0, 1), (0, 2))
+    ]
+    (row,) = pooled_rows(cells)
+    assert (row.training_seeds, row.seeds, row.missing) == ((0,), (1, 2), ())
+    (row,) = pooled_rows([cells[0], cells[2]])
+    assert (row.rate, row.missing) == (None, (2,))  # of the first training, which lacks no more than the other
 
 
 def test_a_row_over_training_seeds_shows_both_spreads():

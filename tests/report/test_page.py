@@ -269,6 +269,18 @@ def test_the_verdict_sentences_follow_the_comparisons(four, tmp_path):
     )
 
 
+def test_only_rates_over_the_same_seeds_stand_beside_each_other_in_words(four):
+    findings = read_findings(four)
+    paper = [cell for cell in findings.cells if cell.evaluation.protocol == "paper"]
+    fewer = tuple(cell for cell in paper if (cell.evaluation.method, cell.evaluation.seed) != ("lewm", 2))
+    both, salt = (in_words(dataclasses.replace(findings, cells=cells), "cube")[0] for cells in (tuple(paper), fewer))
+    assert "LeWM" in both
+    assert "Random" in salt
+    assert "LeWM" not in salt
+    lewm = tuple(cell for cell in fewer if cell.evaluation.method != "salt" or cell.evaluation.seed == 1)
+    assert in_words(dataclasses.replace(findings, cells=lewm), "cube")[0].startswith("SALT")
+
+
 def test_probes_training_and_claims_stand_with_one_environment_too(page):
     text = words(page)
     assert 'id="overview"' not in page

@@ -17,7 +17,8 @@ from saltwm.disk.records import PlannedCell, read_cells
 from saltwm.evaluation.contests import comparisons
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.strict_json import to_plain
-from saltwm.report.table import Table, terminal
+from saltwm.report.sections import rate_columns
+from saltwm.report.table import Table, plain, terminal
 from saltwm.report.tables import json_means, method_title, p_value, pooled_rows, success_rows, success_table
 
 
@@ -88,20 +89,38 @@ def test_one_seed_alone_has_no_mean_over_seeds(results):
     assert "over seeds" not in printed(success_table(first))
 
 
-def test_a_missing_seed_leaves_no_mean(results, tmp_path):
-    copy = shutil.copytree(results, tmp_path / "results")
-    cells = {cell.name: cell.evaluation for cell in read_cells(copy)}
-    gone = next(name for name, e in cells.items() if e.method == "salt" and e.seed == 2)
-    shutil.rmtree(copy / "evaluations" / gone)
-    salt, random = pooled_rows(read_cells(copy))
-    assert (salt.missing, salt.mean, salt.std) == ((2,), None, None)
+def test_a_planned_seed_that_is_not_there_leaves_neither_rate_nor_mean(results):
+    cells = [c for c in read_cells(results) if (c.evaluation.method, c.evaluation.seed) != ("salt", 2)]
+    salt, random = pooled_rows(cells, [PlannedCell("two-room", "clean", 5, "salt", seed) for seed in (1, 2)])
+    assert (salt.missing, salt.rate, salt.mean, salt.std) == ((2,), None, None, None)
     assert random.mean is not None
+
+
+def test_a_seed_that_only_another_method_was_to_have_leaves_the_rate_and_names_its_seeds(results):
+    cells = [c for c in read_cells(results) if (c.evaluation.method, c.evaluation.seed) != ("random", 2)]
+    salt, random = pooled_rows(cells, [PlannedCell("two-room", "clean", 5, "salt", seed) for seed in (1, 2)])
+    assert (salt.missing, salt.elsewhere, salt.mean is None) == ((), (), False)
+    assert (random.missing, random.elsewhere, random.rate.n, random.mean) == ((), (2,), 10, None)
+    percent, counts, _ = map(plain, rate_columns(random))
+    assert (percent, counts) == (f"{random.percent:.1f}", f"{random.rate.successes}/10, seed 1 of 1, 2")
+    text = printed(success_table(cells))
+    assert "Random: no mean to set beside the others', because it has seed 1 of 1, 2" in text
+    assert text.count("±") == 1  # SALT's
+
+
+def test_seeds_of_fewer_are_named_in_short(results):
+    more = [PlannedCell("two-room", "clean", 5, "salt", seed) for seed in (3, 4)]
+    _, random = pooled_rows(read_cells(results), more)
+    assert random.fewer_seeds == "seeds 1, 2 of 1-4"
+    _, random = pooled_rows(read_cells(results), more[1:])
+    assert random.fewer_seeds == "seeds 1, 2 of 1, 2, 4"
 
 
 def test_a_seed_that_a_suite_still_owes_leaves_no_mean_and_says_so(results):
     owed = PlannedCell("two-room", "clean", 5, "salt", 3)
-    for mean in pooled_rows(read_cells(results), [owed]):
-        assert (mean.missing, mean.mean, mean.std) == ((3,), None, None)
+    salt, random = pooled_rows(read_cells(results), [owed])
+    assert (salt.missing, salt.rate, salt.mean, salt.std) == ((3,), None, None, None)
+    assert (random.missing, random.elsewhere, random.mean, random.std) == ((), (3,), None, None)
     text = printed(success_table(read_cells(results), planned=[owed]))
     assert "SALT: no mean, because seed 3 is missing" in text
     assert "±" not in text
@@ -141,7 +160,7 @@ def test_two_sets_of_weights_of_one_checkpoint_are_never_pooled(results, tmp_pat
         if (evaluation["method"], evaluation["seed"]) == ("salt", 2):
             durable.write_json(path, evaluation | {"checkpoint_sha256": "cd" * 32})  # shipped again between the seeds
     rows = [row for row in pooled_rows(read_cells(copy)) if row.method == "salt"]
-    assert [(row.label, row.seeds, row.missing) for row in rows] == [
+    assert [(row.label, row.seeds, row.elsewhere) for row in rows] == [
         ("SALT (two-room-salt, weights abababab)", (1,), (2,)),
         ("SALT (two-room-salt, weights cdcdcdcd)", (2,), (1,)),
     ]
