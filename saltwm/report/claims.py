@@ -9,6 +9,7 @@ are measured from them (App. C.1). Where only a plan or a diagnosis from one fra
 the finding says so.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,13 @@ Verdict = Literal["holds", "does not hold", "not shown", "not tested"]
 """The last of a line that says what a claim was judged from."""
 PAPERS_LEWM = ("lewm-history3", "lewm")
 """The paper's interface first, then what stands for it where it was not evaluated."""
+
+
+def papers_lewm(methods: Iterable[str]) -> str | None:
+    """What stands for the paper's LeWM among these methods: three frames (App. B.5) if they are there, else one."""
+    there = set(methods)
+    return next((name for name in PAPERS_LEWM if name in there), None)
+
 
 ONE_SEED = "one training seed"
 """Said of every finding that another training of the same models could turn."""
@@ -319,7 +327,9 @@ def _plans_better(findings: Findings, protocols: Sequence[str]) -> Iterable[Find
     for c, corrected in zip(tests, holm([c.p for c in tests]), strict=True):
         n = c.both + c.only_a + c.only_b + c.neither
         a, b = (f"{100 * (c.both + only) / n:.1f}" for only in (c.only_a, c.only_b))
-        text = f"SALT {a} %, {frames_of(c)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
+        text = (
+            f"SALT {a} %, {frames_of(c.method_b)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
+        )
         text += f"p {tables.p_value(c.p)}, Holm {tables.p_value(corrected)}, n {n}; {_over_seeds(c)}"
         if [tables.contest_order(other) for other in tests].count(tables.contest_order(c)) > 1:
             text += f"; {c.cells_a[0]} against {c.cells_b[0]}"
@@ -340,15 +350,24 @@ def salt_against_lewm(findings: Findings) -> list[Comparison]:
 
     LeWM with three frames where it was evaluated so (App. B.5), otherwise with one. Two recipes are two comparisons.
     """
-    found = [c for c in findings.comparisons if c.method_a == "salt" and c.method_b in PAPERS_LEWM]
-    with_three = {tables.contest_order(c) for c in found if c.method_b == PAPERS_LEWM[0]}
-    best = [c for c in found if c.method_b == PAPERS_LEWM[0] or tables.contest_order(c) not in with_three]
-    return sorted(best, key=tables.contest_order)
+    return with_papers_lewm(c for c in findings.comparisons if c.method_a == "salt")
 
 
-def frames_of(c: Comparison) -> str:
+def with_papers_lewm(found: Iterable[Comparison]) -> list[Comparison]:
+    """Of the comparisons of one method with others, those with what stands for the paper's LeWM in their contest."""
+    found = sorted(found, key=tables.contest_order)
+    return [
+        c
+        for _, of_contest in itertools.groupby(found, key=tables.contest_order)
+        for here in [list(of_contest)]
+        for c in here
+        if c.method_b == papers_lewm(other.method_b for other in here)
+    ]
+
+
+def frames_of(method: str) -> str:
     """LeWM and what it saw."""
-    return "LeWM with three frames" if c.method_b == PAPERS_LEWM[0] else "LeWM with one frame"
+    return "LeWM with three frames" if method == PAPERS_LEWM[0] else "LeWM with one frame"
 
 
 def _mismatch(findings: Findings) -> Iterable[Finding]:
@@ -360,7 +379,7 @@ def _mismatch(findings: Findings) -> Iterable[Finding]:
             tests.append((c, salt.total(), lewm.total(), flip_test(lewm[task] - salt[task] for task in salt | lewm)))
     for (c, salt_count, lewm_count, p), corrected in zip(tests, holm([p for *_, p in tests]), strict=True):
         n = sum(len(cells[name].episodes) for name in c.cells_a)
-        text = f"{frames_of(c)} {lewm_count}, SALT {salt_count} of {n} episodes, p {tables.p_value(p)}, "
+        text = f"{frames_of(c.method_b)} {lewm_count}, SALT {salt_count} of {n} episodes, p {tables.p_value(p)}, "
         seeds = len(c.by_training_seed)
         text += f"Holm {tables.p_value(corrected)}; {f'{seeds} training seeds' if seeds > 1 else ONE_SEED}"
         verdict: Verdict = "holds" if lewm_count > salt_count else "does not hold"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from saltwm.report.claims import PAPERS_LEWM
 from saltwm.report.findings import Findings
 from saltwm.report.paper_figures import (
     ONE_STEP_RATIO,
@@ -53,7 +54,7 @@ def _recorded(part: Literal["diagnosis", "probes", "decoded"]) -> Callable[[Find
 
 
 _diagnosed = _recorded("diagnosis")
-_PAPER_SUITE = "saltwm suite RUNS --data DATA --protocols paper --seeds 1 2 3 --out RESULTS"
+_PAPER_SUITE = "saltwm suite RUNS --data DATA --protocols paper --seeds 1 2 3 --history 3 --out RESULTS"
 _DIAGNOSE = "saltwm diagnose RUN --data DATA --out RESULTS"
 
 ELEMENTS = (
@@ -100,7 +101,7 @@ ELEMENTS = (
         "Table 6",
         "failures by kind on Cube",
         "How episodes fail",
-        "saltwm anatomy RESULTS salt lewm --out PAGES",
+        f"saltwm anatomy RESULTS salt {PAPERS_LEWM[0]} --out PAGES",
         _evaluated("paper", "cube"),
     ),
     _Element("Table 7", "long horizons", "Success, protocol `long`", "saltwm study horizon", _evaluated("long")),
@@ -156,7 +157,7 @@ ELEMENTS = (
         "Figure 3",
         "failures near the median ratio",
         "drawn below; pages of `saltwm anatomy`",
-        "saltwm anatomy RESULTS salt lewm --out PAGES",
+        f"saltwm anatomy RESULTS salt {PAPERS_LEWM[0]} --out PAGES",
         _evaluated("paper"),
         "examples; counts as Table 6",
     ),

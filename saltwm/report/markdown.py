@@ -12,7 +12,7 @@ from saltwm.evaluation.contests import contest_of, method_of
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report import paper_figures, sections, studies, tables
-from saltwm.report.claims import PAPERS_LEWM, Claim, claims
+from saltwm.report.claims import PAPERS_LEWM, Claim, claims, papers_lewm
 from saltwm.report.figures import on_white
 from saltwm.report.findings import HOW_TO_COMPARE, Findings, read_findings
 from saltwm.report.frames import changed_by_frames
@@ -197,8 +197,8 @@ def readme_table(findings: Findings) -> str:
     lines = []
     for contest in dict.fromkeys(contest_of(row) for row in rows):
         here = [row for row in rows if contest_of(row) == contest]
-        by_method = {name: [row for row in here if row.method == name] for name in (*methods, *PAPERS_LEWM)}
-        by_method["lewm"] = by_method[PAPERS_LEWM[0]] or by_method["lewm"]
+        called = {name: name for name in methods} | {"lewm": papers_lewm(row.method for row in here)}
+        by_method = {method: [row for row in here if row.method == name] for method, name in called.items()}
         published = [paper_figures.success(contest, method) for method in methods]
         lines.append(
             [

@@ -9,7 +9,7 @@ from saltwm.disk.records import Diagnosis
 from saltwm.evaluation.anatomy import Anatomy
 from saltwm.evaluation.contests import Comparison
 from saltwm.report import figures, tables
-from saltwm.report.claims import frames_of, salt_against_lewm
+from saltwm.report.claims import frames_of, papers_lewm, salt_against_lewm
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, picture_caption
 from saltwm.report.tables import PooledRow
@@ -107,7 +107,7 @@ def in_words(findings: Findings, environment: str) -> list[str]:
         salt = _first(rows, protocol, "salt")
         if salt is not None:
             same = _on_its_tasks(salt, rows)
-            others = [row for row in same if row.method in ("lewm-history3", "lewm", "random")]
+            others = [row for row in same if row.method in (papers_lewm(one.method for one in same), "random")]
             reached = [_how_well(salt, others), *_searched_better(salt, same)]
             return [*reached, *_paired(findings, salt), *_hardest(findings, salt), *_why(findings, salt)]
     return _best_in_words(rows)
@@ -179,7 +179,7 @@ def _paired(findings: Findings, salt: PooledRow) -> list[str]:
     for c in salt_against_lewm(findings):
         if set(c.cells_a) <= {cell.name for cell in salt.cells}:
             words = {"better": "better than", "worse": "worse than"}.get(c.verdict)
-            other = frames_of(c) if c.method_b != "lewm" else "LeWM"
+            other = frames_of(c.method_b) if c.method_b != "lewm" else "LeWM"
             shown = f"It is {words} {other}" if words else f"No difference to {other} is shown"
             return [f"{shown} on the same tasks ({c.difference:+.0f} points, p {tables.p_value(c.p)})."]
     return []
@@ -323,10 +323,11 @@ def _band(title: str, found: Mapping[str, T | None], draw: Callable[[str, T], Dr
 
 
 def _anatomies(findings: Findings, environment: str) -> tuple[str, list[tuple[Series, Anatomy]]] | None:
-    """The first protocol with anatomies of SALT or LeWM here, and those, seeds pooled; none if there is none."""
+    """The first protocol with anatomies of SALT or the paper's LeWM here, and those; none if there is none."""
     whole = [row for row in findings.pooled if row.rate is not None and row.environment == environment]
     for protocol in _PREFERRED:
-        rows = [_first(whole, protocol, method) for method in _METHODS]
+        lewm = papers_lewm(row.method for row in whole if row.protocol == protocol)
+        rows = [_first(whole, protocol, method) for method in ("salt", lewm) if method]
         if any(rows):
             return protocol, [(Series(row.label, row.method), findings.anatomy_of(row.cells)) for row in rows if row]
     return None

@@ -15,7 +15,7 @@ from saltwm.disk.records import Cell, Decoding, Diagnosis
 from saltwm.evaluation.anatomy import MISMATCH_RATIO, PairedAnatomy, examples, pair_up
 from saltwm.report import figures, sections, tables
 from saltwm.report.anatomy import write_anatomy
-from saltwm.report.claims import claims
+from saltwm.report.claims import PAPERS_LEWM, claims, with_papers_lewm
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, Run, picture_caption, read_findings, short_planner
 from saltwm.report.frames import changed_by_frames
@@ -176,10 +176,14 @@ def write_page(results: Path, out: Path) -> Path:
 
 
 def _anatomy_pairs(findings: Findings) -> list[PairedAnatomy]:
+    """SALT and the paper's LeWM wherever they met."""
     methods = {cell.evaluation.method for cell in findings.cells}
-    met = {(c.method_a, c.method_b) for c in findings.comparisons}
-    is_met = {"salt", "lewm"} <= methods and ("salt", "lewm") in met
-    return pair_up(findings.results, findings.cells, "salt", "lewm") if is_met else []
+    met = {c.method_b for c in findings.comparisons if c.method_a == "salt"} & methods if "salt" in methods else set()
+    pairs = [
+        pair for lewm in PAPERS_LEWM if lewm in met for pair in pair_up(findings.results, findings.cells, "salt", lewm)
+    ]
+    shown = with_papers_lewm(pair.outcomes for pair in pairs)
+    return [pair for pair in pairs if pair.outcomes in shown]
 
 
 def render(findings: Findings, media: Media | None = None, *, anatomy: bool = False) -> str:

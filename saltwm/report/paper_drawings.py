@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from saltwm.disk.records import Diagnosis, Probes
 from saltwm.report import figures, tables
-from saltwm.report.claims import PAPERS_LEWM
+from saltwm.report.claims import frames_of, papers_lewm
 from saltwm.report.figures import MUTED, Drawing, Series, drawn, finish, lines_by_step
 from saltwm.report.findings import Findings
 from saltwm.report.paper_figures import ANATOMY, FOUR, ONE_STEP_RATIO, PROPAGATION_GROWTH, ROLLOUT_GROWTH
@@ -73,13 +73,13 @@ def paper_drawings(findings: Findings) -> list[PaperFigure]:
             ),
         ]
     if "push-t" in places:
-        rates, (low, high) = _success(findings), ONE_STEP_RATIO
+        (rates, how), (low, high) = _success(findings), ONE_STEP_RATIO
         figures_found.append(
             PaperFigure(
                 "Figure 2",
                 _mechanism(found, by_place["push-t"], rates, size=(9.6, 3.0), grid=(1, 3)),
-                "One-step error and success under `clean` (LeWM with three frames where it was evaluated so), "
-                "an arrow from LeWM to SALT in each environment; rollout error and norm of Phi_{0->k} on PushT. "
+                f"One-step error and success under `clean` ({how}), an arrow from LeWM to SALT in each environment; "
+                "rollout error and norm of Phi_{0->k} on PushT. "
                 f"† one-step error {low} to {high} times LeWM's; growth over 20 steps {ROLLOUT_GROWTH['salt']} (SALT) "
                 f"and {ROLLOUT_GROWTH['lewm']} (LeWM) of the error, {PROPAGATION_GROWTH['salt']} and "
                 f"{PROPAGATION_GROWTH['lewm']} of the norm.",
@@ -93,17 +93,20 @@ def _measured(findings: Findings, environment: str) -> list[_Measured]:
     return [_Measured(environment, method, run.diagnosis, run.probes) for method, run in runs if run and run.diagnosis]
 
 
-def _success(findings: Findings) -> dict[tuple[str, str], float]:
-    """Percent under `clean`, by environment and model; LeWM with three frames where it was evaluated so."""
-    rows = {(row.environment, row.method): row.percent for row in findings.pooled if row.protocol == "clean"}
-    found = {}
+def _success(findings: Findings) -> tuple[dict[tuple[str, str], float], str]:
+    """Percent under `clean`, by environment and model, and how LeWM saw."""
+    rows = [row for row in findings.pooled if row.protocol == "clean" and not row.elsewhere]
+    found, seen = {}, set()
     for environment in FOUR:
-        lewm = next((name for name in PAPERS_LEWM if (environment, name) in rows), None)
+        here = {row.method: row.percent for row in rows if row.environment == environment}
+        lewm = papers_lewm(here) or "lewm"
         for method, name in (("salt", "salt"), ("lewm", lewm)):
-            percent = rows.get((environment, name or ""))
+            percent = here.get(name)
             if percent is not None:
                 found[environment, method] = percent
-    return found
+                seen |= {lewm} if method == "lewm" else set()
+    how = frames_of(*seen) if len(seen) == 1 else "LeWM with three frames where it was evaluated so"
+    return found, how
 
 
 @drawn
@@ -182,16 +185,15 @@ def _four(axes: np.ndarray, places: Sequence[Sequence[_Measured]]) -> str:
 def _failures(findings: Findings) -> PaperFigure | None:
     """Figure 3, its bars; the episodes near the median ratio have pages of their own."""
     rows = [row for row in findings.pooled if (row.environment, row.protocol) == ("cube", "paper") and row.rate]
+    lewm = papers_lewm(row.method for row in rows)
     shown = [
-        (Series(row.label, row.method), findings.anatomy_of(row.cells))
-        for row in rows
-        if row.method in ("salt", "lewm")
+        (Series(row.label, row.method), findings.anatomy_of(row.cells)) for row in rows if row.method in ("salt", lewm)
     ]
-    if len(shown) < 2:
+    if lewm is None or len(shown) < 2:
         return None
     (mismatch, unflagged, n), (salt_mismatch, salt_unflagged, _) = ANATOMY["cube", "lewm"], ANATOMY["cube", "salt"]
     caption = (
-        "Failed episodes of OGBench-Cube under `paper` by kind, LeWM from one frame. "
+        f"Failed episodes of OGBench-Cube under `paper` by kind, {frames_of(lewm)}. "
         f"† LeWM {mismatch} mismatch and {unflagged} unflagged of {n}, SALT {salt_mismatch} and {salt_unflagged}. "
         "The failures whose ratio is nearest to the median have pages of their own."
     )

@@ -17,7 +17,17 @@ from saltwm.evaluation.paired import PairedDifference, holm, paired_difference, 
 from saltwm.evaluation.statistics import ALPHA, over_seeds, wilson
 from saltwm.ground.rng import stream
 from saltwm.report import objectives, paper_figures, tables
-from saltwm.report.claims import BY_TASK, Claim, Finding, Verdict, below, norm_growth
+from saltwm.report.claims import (
+    BY_TASK,
+    PAPERS_LEWM,
+    Claim,
+    Finding,
+    Verdict,
+    below,
+    frames_of,
+    norm_growth,
+    papers_lewm,
+)
 from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_text, judged, tested
 from saltwm.report.figures import Drawing, Point, success_by_variant
 from saltwm.report.findings import Findings
@@ -104,9 +114,9 @@ def _long(evidence: Evidence) -> list[Finding]:
     """One paired test per environment and horizon."""
     pairs = []
     for environment, horizon in itertools.product(evidence.study.environments, evidence.study.horizons):
-        has_three = bool(evidence.cells(environment, "lewm-history3", horizon))
-        other, words = ("lewm-history3", "three frames") if has_three else ("lewm", "one frame")
-        pairs.append((environment, "salt", other, horizon, f"H={horizon}, LeWM with {words}"))
+        other = papers_lewm(name for name in PAPERS_LEWM if evidence.cells(environment, name, horizon))
+        if other is not None:
+            pairs.append((environment, "salt", other, horizon, f"H={horizon}, {frames_of(other)}"))
     return judged(evidence, pairs)
 
 

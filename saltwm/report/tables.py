@@ -89,7 +89,7 @@ class PooledRow:
     rate: Rate | None
     """None where a seed is missing."""
     mean: float | None
-    """Over seeds, in percent, with its sample deviation; none for a single seed, or where one is missing or elsewhere."""
+    """Over seeds, in percent, with its sample deviation; none for one seed, or where one is missing or elsewhere."""
     std: float | None
     training_seeds: tuple[int, ...]
     """Those behind the row; empty for a policy without a model, or where records do not say."""

@@ -11,7 +11,8 @@ from saltwm.disk.records import Diagnosis, ModelVariant, Probes
 from saltwm.evaluation.contests import Contest, comparisons
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.report import paper_figures
-from saltwm.report.claims import below, claims, exact_for_salt_only, smaller
+from saltwm.report.claims import below, claims, exact_for_salt_only, papers_lewm, smaller
+from saltwm.report.elements import command_of
 from saltwm.report.findings import read_findings
 
 
@@ -153,6 +154,16 @@ def test_training_seeds_must_agree_on_the_jacobian_too(results, spread, verdict)
     judged = claims(dataclasses.replace(findings, runs=tuple(runs)))
     (claim,) = (c for c in judged if c.sentence.startswith("The Jacobian depends"))
     assert [f.verdict for f in claim.findings] == [verdict]
+
+
+def test_the_papers_lewm_is_the_one_with_three_frames_or_what_there_is():
+    assert papers_lewm(["salt", "lewm", "lewm-history3"]) == "lewm-history3"
+    assert [papers_lewm(["lewm", "random"]), papers_lewm(["salt", "random"])] == ["lewm", None]
+
+
+def test_the_commands_of_the_papers_tables_make_what_their_tables_show():
+    assert "--history 3" in command_of("Table 1")
+    assert all("salt lewm-history3" in command_of(name) for name in ("Table 6", "Figure 3"))
 
 
 def test_rules_on_their_own():

@@ -208,6 +208,28 @@ def test_failed_episodes_are_one_link_away(written):
     assert (written.parent / "anatomy" / "index.html").exists()
 
 
+def test_lewm_with_three_frames_stands_for_lewm_where_it_was_evaluated_so(tmp_path):
+    few = {"protocols": (CLEAN_PROTOCOL,), "n": 20, "pictures": 0}
+    make_results(tmp_path / "r", ("two-room",), ("salt", "lewm-history3", "random"), **few)
+    shutil.rmtree(tmp_path / "r" / "diagnostics")
+    results = make_results(tmp_path / "r", ("cube",), ("salt", "lewm", "random"), **few, prefix="other")
+    failures = bands(read_findings(results), ["two-room", "cube"])[-1]
+    assert [column.drawing.alt.count("SALT, LeWM, 3 frames") for column in failures.columns] == [1, 0]
+    assert "SALT, LeWM." in failures.columns[1].drawing.alt
+    anatomy = words((write_page(results, tmp_path / "page").parent / "anatomy" / "index.html").read_text())
+    assert "SALT against LeWM, 3 frames" in anatomy
+    assert "SALT against LeWM:" in anatomy
+
+
+def test_with_both_the_one_frame_control_is_not_dissected(tmp_path):
+    methods = ("salt", "lewm", "lewm-history3")
+    results = make_results(tmp_path / "r", ("cube",), methods, (CLEAN_PROTOCOL,), n=20, pictures=0)
+    anatomy = words((write_page(results, tmp_path / "page").parent / "anatomy" / "index.html").read_text())
+    assert "SALT against LeWM, 3 frames" in anatomy
+    assert "SALT against LeWM:" not in anatomy
+    assert "LeWM with 3 frames" in in_words(read_findings(results), "cube")[0]
+
+
 def test_planned_episodes_are_captioned_from_their_file_names(page):
     assert picture_caption("task-007-reached") == ("task 7", "reached")
     assert picture_caption("anything else") == ("anything else", "")

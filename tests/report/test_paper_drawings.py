@@ -68,3 +68,24 @@ def test_each_figure_follows_its_record(findings):
 
 def test_a_model_alone_is_no_comparison(findings):
     assert set(drawings(without(findings, "push-t", "lewm"))) == {"Figure 1", "Figure 3", "Figure 6"}
+
+
+def test_lewm_is_drawn_with_the_frames_it_was_evaluated_with_and_the_captions_name_them(findings, tmp_path):
+    before = {one.name: one.caption for one in paper_drawings(findings)}
+    assert "LeWM with one frame" in before["Figure 3"]
+    assert "(LeWM with one frame)" in before["Figure 2"]
+    cells = tuple(seen_with(cell, 3) if cell.evaluation.method == "lewm" else cell for cell in findings.cells)
+    three = {one.name: one for one in paper_drawings(dataclasses.replace(findings, cells=cells))}
+    assert "LeWM with three frames" in three["Figure 3"].caption
+    assert "LeWM, 3 frames" in three["Figure 3"].drawing.alt
+    assert "(LeWM with three frames)" in three["Figure 2"].caption
+    assert three["Figure 2"].drawing.light == drawings(findings)["Figure 2"]
+    both = tuple(seen_with(cell, 3) for cell in findings.cells if cell.evaluation.method == "lewm")
+    found = {one.name: one for one in paper_drawings(dataclasses.replace(findings, cells=(*findings.cells, *both)))}
+    assert found["Figure 3"].drawing.light == three["Figure 3"].drawing.light
+
+
+def seen_with(cell, frames):
+    """The evaluation as if LeWM had been planned with more frames."""
+    record = dataclasses.replace(cell.evaluation, method=f"lewm-history{frames}", history_frames=frames)
+    return dataclasses.replace(cell, name=f"{cell.name}-history{frames}", evaluation=record)
