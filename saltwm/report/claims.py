@@ -35,6 +35,13 @@ def papers_lewm(methods: Iterable[str]) -> str | None:
     return next((name for name in PAPERS_LEWM if name in there), None)
 
 
+def name_in_the_paper(method: str, beside: Iterable[str]) -> str:
+    """What the paper calls a method among those of its contest; the one-frame control of its LeWM has no name there."""
+    if method not in PAPERS_LEWM:
+        return method
+    return "lewm" if method == papers_lewm(beside) else ""
+
+
 ONE_SEED = "one training seed"
 """Said of every finding that another training of the same models could turn."""
 BY_TASK = "in which the pairs of one task count as one"

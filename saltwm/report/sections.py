@@ -20,7 +20,7 @@ from saltwm.evaluation.contests import (
 )
 from saltwm.evaluation.paired import holm
 from saltwm.report import paper_figures, tables
-from saltwm.report.claims import BY_TASK, Claim
+from saltwm.report.claims import BY_TASK, Claim, name_in_the_paper
 from saltwm.report.elements import ELEMENTS
 from saltwm.report.findings import Findings, Run
 from saltwm.report.paper_figures import FOUR
@@ -100,7 +100,7 @@ def success(findings: Findings, protocol: str) -> Table | None:
         f"Success, protocol `{protocol}`",
         ["environment", "H", "method", "percent", "reached", "interval", "over seeds", "training seeds",
          "median steps", "paper †"],
-        (_success_row(row) for row in rows),
+        (_success_row(findings, row) for row in rows),
         "Percent of all tasks, seeds pooled, with the Wilson interval over tasks; `over seeds` is the mean and sample "
         "deviation of the evaluation seeds' rates, as the paper prints it, `training seeds` that of the training "
         f"seeds' rates. {FEWER_SEEDS if any(row.elsewhere for row in rows) else ''}Median steps are over successful "
@@ -110,7 +110,8 @@ def success(findings: Findings, protocol: str) -> Table | None:
     )  # fmt: skip
 
 
-def _success_row(row: PooledRow) -> list[Entry | str]:
+def _success_row(findings: Findings, row: PooledRow) -> list[Entry | str]:
+    published = paper_figures.success(contest_of(row), _name_in_the_paper(findings, row))
     return [
         tables.environment_name(row.environment),
         str(row.horizon_blocks),
@@ -119,8 +120,17 @@ def _success_row(row: PooledRow) -> list[Entry | str]:
         over_evaluation_seeds(row),
         _training_spread(row),
         NONE if row.median_steps_to_success is None else f"{row.median_steps_to_success:g}",
-        str(paper_figures.success(contest_of(row), row.method) or NONE),
+        str(published or NONE),
     ]
+
+
+def _name_in_the_paper(findings: Findings, row: PooledRow) -> str:
+    """What the paper calls the method of a row; empty for what it does not have."""
+    return name_in_the_paper(row.method, (other.method for other in findings.pooled if _meet(other, row)))
+
+
+def _meet(row: PooledRow, other: PooledRow) -> bool:
+    return contest_of(row) == contest_of(other)
 
 
 def _who(row: PooledRow) -> list[Entry | str]:
@@ -531,7 +541,8 @@ def anatomy(findings: Findings) -> Table | None:
 def _anatomy_row(findings: Findings, row: PooledRow) -> list[Entry | str]:
     found = findings.anatomy_of(row.cells)
     rates, failures = (found.mismatch, found.unflagged, found.unclassified), found.failures
-    published = paper_figures.ANATOMY.get((row.environment, row.method)) if row.protocol == "paper" else None
+    place = row.environment, _name_in_the_paper(findings, row)
+    published = paper_figures.ANATOMY.get(place) if row.protocol == "paper" else None
     ratios = sorted(f.ratio for f in failures if f.ratio is not None)
     return [
         *_who(row),

@@ -20,7 +20,7 @@ from saltwm.jobs.pages import Results
 from saltwm.report import sections
 from saltwm.report.findings import read_findings
 from saltwm.report.markdown import BEGIN, END, _search_table, document, readme_table, with_table
-from saltwm.report.table import markdown_table
+from saltwm.report.table import markdown_table, plain
 from saltwm.report.tables import duration, pooled_rows
 
 REPOSITORY = Path(__file__).parents[2]
@@ -52,6 +52,22 @@ def test_the_paper_s_figures_stand_beside_and_are_marked(text):
     line = next(line for line in text.splitlines() if line.startswith("| OGBench-Cube | 5 | SALT |"))
     assert line.endswith("94.0 ± 2.0 |")
     assert "† are the paper's own: another data set, another size, another machine" in text
+
+
+def test_the_papers_lewm_stands_beside_three_frames_and_beside_one_only_where_these_are_not(results):
+    findings = read_findings(results)
+    seen = tuple(
+        replace(c, name=f"{c.name}-3", evaluation=replace(c.evaluation, method="lewm-history3", history_frames=3))
+        for c in findings.cells
+        if c.evaluation.method == "lewm" and c.evaluation.environment == "cube"
+    )
+    both = replace(findings, cells=(*findings.cells, *seen))
+    rate = {(row[0], plain(row[2])): row[-1] for row in sections.success(both, "paper").rows}
+    failed = {(row[0], plain(row[2])): row[-1] for row in sections.anatomy(both).rows if row[1] == "paper, H=5"}
+    assert rate["Two-Room", "LeWM"] == "90.7 ± 4.6"
+    assert (rate["OGBench-Cube", "LeWM, 3 frames"], rate["OGBench-Cube", "LeWM"]) == ("67.3 ± 4.2", "-")
+    assert (failed["OGBench-Cube", "LeWM, 3 frames"], failed["OGBench-Cube", "LeWM"]) == ("35 and 17 of 150", "-")
+    assert failed["OGBench-Cube", "SALT"] == "3 and 6 of 150"
 
 
 def test_each_table_has_commands_that_repeat_it_elsewhere_on_the_same_tasks(text, results):
