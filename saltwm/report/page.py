@@ -432,6 +432,7 @@ def decoded_caption(record: Decoding) -> str:
 def _anatomy(findings: Findings, environment: str) -> Iterable[Figure]:
     """One figure pair per protocol and horizon, the seeds of a method together; a random policy has no costs."""
     rows = [row for row in findings.pooled if row.environment == environment and row.method != "random"]
+    rows = list(filter(sections.has_whole_plans, rows))
     for title, contest in _grouped(rows, tables.protocol_name).items():
         shown = [(Series(row.label, row.method), findings.anatomy_of(row.cells)) for row in contest]
         if not any(one.failures for _, one in shown):

@@ -20,6 +20,7 @@ from saltwm.jobs.pages import Results
 from saltwm.report import sections
 from saltwm.report.findings import read_findings
 from saltwm.report.markdown import BEGIN, END, _search_table, document, readme_table, with_table
+from saltwm.report.page import _anatomy
 from saltwm.report.table import markdown_table, plain
 from saltwm.report.tables import duration, pooled_rows
 
@@ -158,6 +159,20 @@ def test_a_folder_of_other_searches_says_so_and_begins_with_them(results, tmp_pa
     assert [first for first, *_ in titles] == ["# Results", "# Results of other searches"]
     places = [titles[1].index(f"## {title}") for title in ("In short", "Search", "Success, protocol `clean`")]
     assert places == sorted(places)
+
+
+def test_episodes_that_look_before_a_plan_is_at_its_end_are_not_called_mismatches(results):
+    findings = read_findings(results)
+    assert "look before" not in sections.anatomy(findings).note
+    plain_salt = next(c for c in findings.cells if (c.evaluation.environment, c.evaluation.method) == ("cube", "salt"))
+    looks = replace(plain_salt.evaluation, method="salt-look1", look_every=1)
+    found = replace(findings, cells=(*findings.cells, replace(plain_salt, name="looks", evaluation=looks)))
+    shown = sections.anatomy(found)
+    assert shown.rows == sections.anatomy(findings).rows
+    assert "Methods that look before a plan is at its end are left out" in shown.note
+    (reached,) = (row[5] for row in sections.search(found).rows if row[3] == "each block")
+    assert reached.startswith(f"{looks.success.successes}/{looks.success.n}")  # where their failures are counted
+    assert "a look after" not in "".join(one.drawing.alt for one in _anatomy(found, "cube"))
 
 
 def searched(findings, **changes):
