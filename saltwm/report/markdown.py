@@ -191,7 +191,7 @@ def _elements(findings: Findings, drawings: Sequence[PaperFigure]) -> list[str]:
 
 def readme_table(findings: Findings) -> str:
     """Success by environment and protocol, the methods of the paper side by side with the paper's figures."""
-    rows = [row for row in findings.pooled if row.protocol in ("paper", "clean")]
+    rows = [row for row in findings.pooled if row.protocol in ("paper", "clean") and tables.has_own_horizon(row)]
     methods = ("salt", "lewm", "random")
     names = [tables.METHOD_NAMES[method] for method in methods]
     lines = []
@@ -199,6 +199,8 @@ def readme_table(findings: Findings) -> str:
         here = [row for row in rows if contest_of(row) == contest]
         called = {name: name for name in methods} | {"lewm": papers_lewm(row.method for row in here)}
         by_method = {method: [row for row in here if row.method == name] for method, name in called.items()}
+        if not any(by_method.values()):
+            continue
         published = [paper_figures.success(contest, method) for method in methods]
         lines.append(
             [

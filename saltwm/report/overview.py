@@ -135,7 +135,8 @@ def _on_its_tasks(row: PooledRow, rows: Sequence[PooledRow]) -> list[PooledRow]:
 
 
 def _first(rows: Sequence[PooledRow], protocol: str, method: str) -> PooledRow | None:
-    return next((row for row in rows if (row.protocol, row.method) == (protocol, method)), None)
+    of_protocol = filter(tables.has_own_horizon, rows)
+    return next((row for row in of_protocol if (row.protocol, row.method) == (protocol, method)), None)
 
 
 def _share(row: PooledRow) -> float:
@@ -148,10 +149,11 @@ def _in_a_word(row: PooledRow) -> str:
 
 def _how_well(row: PooledRow, others: Sequence[PooledRow]) -> str:
     share, words = _share(row), _in_a_word(row)
+    under = row.protocol if tables.has_own_horizon(row) else tables.protocol_name(row)
     beside = "".join(f", {other.label.replace(', ', ' with ')} {100 * _share(other):.0f} %" for other in others)
     assert row.rate is not None
     return (
-        f"{row.label} {words}: it reaches {row.rate.successes} of {row.rate.n} tasks under {row.protocol} "
+        f"{row.label} {words}: it reaches {row.rate.successes} of {row.rate.n} tasks under {under} "
         f"({100 * share:.0f} %; {100 * row.rate.low:.0f} to {100 * row.rate.high:.0f}){beside}."
     )
 
@@ -324,7 +326,8 @@ def _band(title: str, found: Mapping[str, T | None], draw: Callable[[str, T], Dr
 
 def _anatomies(findings: Findings, environment: str) -> tuple[str, list[tuple[Series, Anatomy]]] | None:
     """The first protocol with anatomies of SALT or the paper's LeWM here, and those; none if there is none."""
-    whole = [row for row in findings.pooled if row.rate is not None and row.environment == environment]
+    here = [row for row in findings.pooled if row.rate is not None and row.environment == environment]
+    whole = list(filter(tables.has_own_horizon, here))
     for protocol in _PREFERRED:
         lewm = papers_lewm(row.method for row in whole if row.protocol == protocol)
         rows = [_first(whole, protocol, method) for method in ("salt", lewm) if method]

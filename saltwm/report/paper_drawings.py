@@ -95,7 +95,8 @@ def _measured(findings: Findings, environment: str) -> list[_Measured]:
 
 def _success(findings: Findings) -> tuple[dict[tuple[str, str], float], str]:
     """Percent under `clean`, by environment and model, and how LeWM saw."""
-    rows = [row for row in findings.pooled if row.protocol == "clean" and not row.elsewhere]
+    under_clean = [row for row in findings.pooled if row.protocol == "clean" and tables.has_own_horizon(row)]
+    rows = [row for row in under_clean if not row.elsewhere]
     found, seen = {}, set()
     for environment in FOUR:
         here = {row.method: row.percent for row in rows if row.environment == environment}
@@ -185,6 +186,7 @@ def _four(axes: np.ndarray, places: Sequence[Sequence[_Measured]]) -> str:
 def _failures(findings: Findings) -> PaperFigure | None:
     """Figure 3, its bars; the episodes near the median ratio have pages of their own."""
     rows = [row for row in findings.pooled if (row.environment, row.protocol) == ("cube", "paper") and row.rate]
+    rows = list(filter(tables.has_own_horizon, rows))
     lewm = papers_lewm(row.method for row in rows)
     shown = [
         (Series(row.label, row.method), findings.anatomy_of(row.cells)) for row in rows if row.method in ("salt", lewm)

@@ -19,6 +19,7 @@ from saltwm.evaluation.contests import (
     method_of,
     training_seed,
 )
+from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.statistics import OverSeeds, over_seeds, over_tasks
 from saltwm.ground.strict_json import to_plain
 from saltwm.report.table import NONE, Entry, Table, plain_text, terminal
@@ -411,6 +412,12 @@ def contest_name(row: Contested) -> str:
 def protocol_name(row: Contested) -> str:
     """The protocol with its planning horizon."""
     return f"{row.protocol}, H={row.horizon_blocks}"
+
+
+def has_own_horizon(row: Contested) -> bool:
+    """Whether the horizon is the protocol's own, which a table of protocols alone shows."""
+    known = PROTOCOLS.get(row.protocol)
+    return known is None or row.horizon_blocks == known.horizon_blocks
 
 
 def interval(rate: Rate) -> str:

@@ -303,6 +303,22 @@ def test_only_rates_over_the_same_seeds_stand_beside_each_other_in_words(four):
     assert in_words(dataclasses.replace(findings, cells=lewm), "cube")[0].startswith("SALT")
 
 
+def test_words_are_of_the_protocol_s_own_horizon_or_name_it(four):
+    findings = read_findings(four)
+    cells = [cell for cell in findings.cells if cell.evaluation.protocol == "clean"]
+    nearer = [
+        dataclasses.replace(cell, name=f"{cell.name}-h3", evaluation=dataclasses.replace(
+            cell.evaluation, horizon_blocks=3, success=wilson(0, 12)))
+        for cell in cells
+    ]  # fmt: skip
+
+    def first(cells):
+        return in_words(dataclasses.replace(findings, cells=tuple(cells)), "cube")[0]
+
+    assert first([*nearer, *cells]) == first(cells)
+    assert "under clean, H=3 (" in first(nearer)
+
+
 def test_probes_training_and_claims_stand_with_one_environment_too(page):
     text = words(page)
     assert 'id="overview"' not in page

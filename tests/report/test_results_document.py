@@ -217,6 +217,20 @@ def test_the_readme_hides_no_recipe_behind_another(results):
     assert "; other: **0.0** (0/10;" in line
 
 
+def test_the_readme_has_a_line_for_each_protocol_at_its_own_horizon_with_a_method_of_the_paper(results):
+    findings = read_findings(results)
+    nearer = [
+        replace(c, name=f"{c.name}-h3", evaluation=replace(c.evaluation, horizon_blocks=3)) for c in findings.cells
+    ]
+    searched = [
+        replace(c, name=f"{c.name}-map", evaluation=replace(c.evaluation, environment="reacher", method="salt-map"))
+        for c in findings.cells
+        if c.evaluation.method == "salt"
+    ]
+    more = replace(findings, cells=(*findings.cells, *nearer, *searched))
+    assert readme_table(more) == readme_table(findings)
+
+
 def test_the_readme_s_searches_count_all_evaluation_seeds_of_what_they_name(results):
     findings = read_findings(results)
     plain = next(c for c in findings.cells if (c.evaluation.method, c.evaluation.protocol) == ("salt", "clean"))
