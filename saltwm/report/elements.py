@@ -104,7 +104,7 @@ ELEMENTS = (
         f"saltwm anatomy RESULTS salt {PAPERS_LEWM[0]} --out PAGES",
         _evaluated("paper", "cube"),
     ),
-    _Element("Table 7", "long horizons", "Success, protocol `long`", "saltwm study horizon", _evaluated("long")),
+    _Element("Table 7", "long horizons", "Studies, Long horizons", "saltwm study horizon", _evaluated("long")),
     _Element(
         "Table 8",
         "without action-dependent modulation",

@@ -44,7 +44,7 @@ class Study:
     """The method that every row is compared with."""
     more: tuple[str, ...] = ()
     """Columns beyond those of every study."""
-    more_of: Callable[["Evidence", str, Arm], tuple[Entry | str, ...]] = lambda evidence, environment, arm: ()
+    more_of: Callable[["Evidence", str, Arm, int], tuple[Entry | str, ...]] = lambda evidence, where, arm, horizon: ()
     note: str = ""
     """What these columns mean."""
     more_arms: Callable[["Evidence", str], dict[Arm, Arm]] = lambda evidence, environment: {}

@@ -96,10 +96,10 @@ def how_to_fill() -> str:
     return command_of("Table 1, quoted methods")
 
 
-def columns(evidence: Evidence, environment: str, arm: Arm) -> tuple[Entry | str, ...]:
+def columns(evidence: Evidence, environment: str, arm: Arm, horizon: int) -> tuple[Entry | str, ...]:
     """Errors, rank and cost order of the run, seconds per task, its weight, and what was published elsewhere."""
     other = lewm(environment)
-    difference = None if arm == other else evidence.difference(environment, arm.method, other.method)
+    difference = None if arm == other else evidence.difference(environment, arm.method, other.method, horizon)
     runs, d = evidence.runs(environment, arm.method), evidence.diagnosis(environment, arm.method)
     order = next((run.probes.cost_order for run in runs if run.probes), None)
     cells = evidence.cells(environment, arm.method)

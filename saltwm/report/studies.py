@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from saltwm.disk.records import Efficiency, Rate
-from saltwm.evaluation.contests import outcomes
+from saltwm.evaluation.contests import Contest, outcomes
 from saltwm.evaluation.paired import PairedDifference, holm, paired_difference, trainings_agree
 from saltwm.evaluation.statistics import ALPHA, over_seeds, wilson
 from saltwm.ground.rng import stream
@@ -25,6 +25,7 @@ from saltwm.report.claims import (
     Verdict,
     below,
     frames_of,
+    name_in_the_paper,
     norm_growth,
     papers_lewm,
 )
@@ -118,6 +119,14 @@ def _long(evidence: Evidence) -> list[Finding]:
         if other is not None:
             pairs.append((environment, "salt", other, horizon, f"H={horizon}, {frames_of(other)}"))
     return judged(evidence, pairs)
+
+
+def _published(evidence: Evidence, environment: str, arm: Arm, horizon: int) -> tuple[str]:
+    """What the paper has at that horizon (App. E.2)."""
+    study = evidence.study
+    there = (each.method for each in study.arms(environment) if evidence.cells(environment, each.method, horizon))
+    contest = Contest(environment, study.protocol, horizon)
+    return (str(paper_figures.success(contest, name_in_the_paper(arm.method, there)) or NONE),)
 
 
 def _interaction(evidence: Evidence) -> list[Finding]:
@@ -394,6 +403,8 @@ STUDIES: tuple[Study, ...] = (
         _long,
         protocol="long",
         horizons=(10, 15, 20),
+        more=("paper †",),
+        more_of=_published,
     ),
     Study(
         "seeds",
@@ -498,7 +509,7 @@ def _line(evidence: Evidence, environment: str, horizon: int, arm: Arm, rate: Ra
         tables.reached(rate),
         tables.interval(rate),
         NONE if other is None else difference_text(other),
-        *evidence.study.more_of(evidence, environment, arm),
+        *evidence.study.more_of(evidence, environment, arm, horizon),
     )
 
 

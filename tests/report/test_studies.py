@@ -199,6 +199,19 @@ def test_long_horizons_are_corrected_for_the_number_of_tests():
     assert {f.verdict for f in found.claim.findings} == {"holds" if min(holm([1 / 64] * 3)) < 0.05 else "not shown"}
 
 
+def test_table_7_has_the_papers_rates_beside_lewm_with_three_frames_or_beside_one_where_these_are_not():
+    def published(*methods):
+        cells = [cell("cube", method, range(5), "long", horizon) for method in methods for horizon in (10, 20)]
+        table = report("horizon", findings(*cells)).table
+        assert table.header[-1] == "paper †"
+        return {(line[1], line[2]): line[-1] for line in table.rows}
+
+    three = published("salt", "lewm", "lewm-history3")
+    assert (three["10", "SALT"], three["20", "SALT"]) == ("78.0", "65.0")
+    assert [three["10", name] for name in ("LeWM", "LeWM, one frame")] == ["53.0", "-"]
+    assert published("salt", "lewm")["20", "LeWM, one frame"] == "48.0"
+
+
 def test_a_figure_leaves_out_an_environment_of_which_only_the_reference_is_there():
     both = [cell(environment, "salt", range(90)) for environment in ("two-room", "reacher")]
     smaller = [cell(environment, "salt-d96", range(80)) for environment in ("two-room", "reacher")]
