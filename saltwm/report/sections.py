@@ -5,6 +5,7 @@ in a table of their own ("search"), and models that depart from their recipe in 
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 
 from saltwm.disk.records import Cell, Diagnosis, Evaluation, OfRun
@@ -553,13 +554,13 @@ def _anatomy_row(findings: Findings, row: PooledRow) -> list[Entry | str]:
     rates, failures = (found.mismatch, found.unflagged, found.unclassified), found.failures
     place = row.environment, _name_in_the_paper(findings, row)
     published = paper_figures.ANATOMY.get(place) if row.protocol == "paper" else None
-    ratios = sorted(f.ratio for f in failures if f.ratio is not None)
+    ratios = [f.ratio for f in failures if f.ratio is not None]
     return [
         *_who(row),
         str(found.mismatch.n),
         *(f"{rate.successes} ({rate.percent:.1f} %)" for rate in rates),
         " / ".join(str(sum(_is_above(f, r) for f in failures)) for r in THRESHOLDS),
-        f"{ratios[len(ratios) // 2]:.1f}" if ratios else NONE,
+        f"{statistics.median(ratios):.1f}" if ratios else NONE,
         NONE if published is None else "{} and {} of {}".format(*published),
     ]
 

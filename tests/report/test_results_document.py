@@ -9,7 +9,7 @@ from fake_results import make_results
 
 from saltwm.cli import main
 from saltwm.disk import durable
-from saltwm.disk.records import ModelVariant, PlannedCell, read_cells
+from saltwm.disk.records import ModelVariant, PlannedCell, PlanRecord, read_cells
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL, PAPER_PROTOCOL
 from saltwm.evaluation.statistics import wilson
 from saltwm.ground.config import GaussNewtonConfig, MapConfig
@@ -173,6 +173,17 @@ def test_episodes_that_look_before_a_plan_is_at_its_end_are_not_called_mismatche
     (reached,) = (row[5] for row in sections.search(found).rows if row[3] == "each block")
     assert reached.startswith(f"{looks.success.successes}/{looks.success.n}")  # where their failures are counted
     assert "a look after" not in "".join(one.drawing.alt for one in _anatomy(found, "cube"))
+
+
+def test_the_median_of_two_ratios_lies_between_them(results):
+    findings = read_findings(results)
+    cell = next(c for c in findings.cells if c.evaluation.method == "salt")
+    episodes = [replace(e, success=True) for e in cell.episodes]
+    for i, ratio in enumerate((2.0, 4.0)):
+        plans = (PlanRecord(0, (9.0, 1.0)), PlanRecord(25, (ratio, ratio)))
+        episodes[i] = replace(episodes[i], success=False, steps_to_success=None, plans=plans)
+    shown = sections.anatomy(replace(findings, cells=(replace(cell, episodes=tuple(episodes)),)))
+    assert shown.rows[0][shown.header.index("median r")] == "3.0"
 
 
 def searched(findings, **changes):
