@@ -1,7 +1,9 @@
 """Where two methods fail on the same tasks: a page with the counts, and a page for each failed episode."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import stat
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +66,7 @@ class _Contest:
     drawings: tuple[Drawing, ...]
 
 
+_PAGE = re.compile(r"failure-[0-9]{3,}\.html", re.ASCII)
 PICTURES = "pictures"
 """Folder beside the pages: films of failures that the results folder has none of."""
 
@@ -77,7 +80,7 @@ def write_anatomy(
 ) -> Path:
     """Write OUT/index.html, and a page for each failure in `shown`, those of each pair; returns the index's path."""
     durable.make_folder(out)
-    contests, numbers = [], itertools.count(1)
+    contests, numbers, pages = [], itertools.count(1), set()
     with_page = {(one.cell.name, one.other_cell.name, one.failure.task) for chosen in shown for one in chosen}
     for pair in pairs:
         failed = tuple(
@@ -88,11 +91,24 @@ def write_anatomy(
             if listed.page is not None:
                 durable.write_text(out / listed.page, _episode_page(results, out, listed))
         contests.append(_contest(pair, failed))
+        pages |= {listed.page for listed in failed if listed.page is not None}
     first, second = contests[0].sides
     title = f"Where {first.label} and {second.label} fail"
     text = template("anatomy.html").render(title=title, contests=contests, results=str(results))
     durable.write_text(out / "index.html", text)
+    remove_earlier(out, _PAGE, pages)
     return out / "index.html"
+
+
+def remove_earlier(folder: Path, form: re.Pattern[str], kept: Collection[str]) -> None:
+    """Remove the files that an earlier report of more left here: names of this form, never a link or a second name."""
+    if folder.is_symlink():
+        return
+    for path in sorted(folder.iterdir()):
+        found = path.lstat()
+        is_own_file = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+        if is_own_file and form.fullmatch(path.name) and path.name not in kept:
+            path.unlink()
 
 
 def anatomy_table(pairs: Iterable[PairedAnatomy]) -> "Group":

@@ -14,7 +14,7 @@ from saltwm.disk import durable
 from saltwm.disk.records import Cell, Decoding, Diagnosis
 from saltwm.evaluation.anatomy import MISMATCH_RATIO, PairedAnatomy, examples, pair_up
 from saltwm.report import figures, sections, tables
-from saltwm.report.anatomy import write_anatomy
+from saltwm.report.anatomy import remove_earlier, write_anatomy
 from saltwm.report.claims import PAPERS_LEWM, claims, with_papers_lewm
 from saltwm.report.figures import Drawing, Series
 from saltwm.report.findings import Findings, Picture, Run, picture_caption, read_findings, short_planner
@@ -62,6 +62,7 @@ _SHOWN = {"tables", "figures", "galleries", "decoded"}
 
 MEDIA = "media"
 """Folder beside the page: pictures and figures, named by their content."""
+_MEDIUM = re.compile(r"[0-9a-f]{16}\.(gif|png|svg)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,8 @@ def write_page(results: Path, out: Path) -> Path:
             durable.write_bytes(out / name, data)
     path = out / "index.html"
     durable.write_text(path, text)
+    # Not before: until the new page is there, the old one shows them.
+    remove_earlier(out / MEDIA, _MEDIUM, {Path(name).name for name in media.files})
     return path
 
 

@@ -68,6 +68,21 @@ def test_the_index_has_the_counts_and_links_to_the_first_failures(pages, results
         assert kind in index
 
 
+def test_a_shorter_list_leaves_no_page_of_a_longer_one_and_touches_nothing_else(results, tmp_path):
+    out, outside = tmp_path / "pages", tmp_path / "outside.html"
+    write(results, out, 5, "salt", "lewm")
+    outside.write_text("mine")
+    (out / "failure-900.html").symlink_to(outside)
+    (out / "failure-901.html").hardlink_to(outside)
+    (out / "failure-902.html").mkdir()
+    others = {"failure-900.html", "failure-901.html", "failure-902.html", "failure-1.html", "notes.html"}
+    for name in ("failure-1.html", "notes.html"):
+        (out / name).write_text("mine")
+    write(results, out, 2, "salt", "lewm")
+    assert {path.name for path in out.iterdir()} == {"index.html", "failure-001.html", "failure-002.html", *others}
+    assert outside.read_text() == "mine"
+
+
 def test_a_failures_page_shows_what_was_promised_and_what_was_found(pages, results):
     (pair,) = pair_up(results, "salt", "lewm")
     failure = pair.a.failures[0]

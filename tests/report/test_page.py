@@ -230,6 +230,28 @@ def test_with_both_the_one_frame_control_is_not_dissected(tmp_path):
     assert "LeWM with 3 frames" in in_words(read_findings(results), "cube")[0]
 
 
+def test_media_of_an_earlier_page_go_and_nothing_else_does(copy, tmp_path):
+    out = tmp_path / "page"
+    media = write_page(copy, out).parent / "media"
+    before = {path.name for path in media.iterdir()}
+    (media / "photo.png").write_text("mine")
+    (media / f"{'a' * 16}.png").symlink_to(copy / "stages.json")
+    for folder in copy.glob("diagnostics/*"):
+        shutil.rmtree(folder)
+    text = write_page(copy, out).read_text()
+    after = {path.name for path in media.iterdir()}
+    assert before - after
+    assert after - {"photo.png", f"{'a' * 16}.png"} == set(re.findall(r"media/([0-9a-f]{16}\.[a-z]+)", text))
+    assert {"photo.png", f"{'a' * 16}.png"} <= after
+    assert (copy / "stages.json").exists()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "media").symlink_to(media)
+    write_page(copy, tmp_path / "linked")
+    shutil.rmtree(copy / "tasks")
+    write_page(copy, tmp_path / "linked")
+    assert after <= {path.name for path in media.iterdir()}
+
+
 def test_planned_episodes_are_captioned_from_their_file_names(page):
     assert picture_caption("task-007-reached") == ("task 7", "reached")
     assert picture_caption("anything else") == ("anything else", "")
