@@ -1,9 +1,10 @@
 """Who met whom: the cells of each method, its training seeds together, and every pair of methods on shared tasks."""
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 from saltwm.disk import durable
 from saltwm.disk.records import Cell, Evaluation, method_words
@@ -120,8 +121,13 @@ def training_seed(evaluation: Evaluation) -> int | None:
 
 def has_usual_planner(evaluation: Evaluation) -> bool:
     """Whether the planner has its kind's own settings."""
-    kinds = (to_plain(planner()) for planner in get_args(PlannerConfig))
-    return not evaluation.planner or evaluation.planner in kinds
+    return not evaluation.planner or evaluation.planner in _usual_planners()
+
+
+@functools.cache
+def _usual_planners() -> tuple[dict[str, Any], ...]:
+    """Each kind with its own settings, as records have them."""
+    return tuple(to_plain(planner()) for planner in get_args(PlannerConfig))
 
 
 def is_blind_cem(evaluation: Evaluation) -> bool:

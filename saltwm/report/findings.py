@@ -123,6 +123,11 @@ class Findings:
         """The cells by their names."""
         return {cell.name: cell for cell in self.cells}
 
+    @functools.cached_property
+    def _evaluated(self) -> set[tuple[str, str | None]]:
+        """Methods, each with a run that it was evaluated with."""
+        return {(method_of(cell.evaluation), run_name(cell.evaluation)) for cell in self.cells}
+
     def anatomy_of(self, cells: Sequence[Cell]) -> Anatomy:
         """The failures of some evaluations together, and successes by what their tasks ask for, where all say that."""
         sets = [self.task_sets.get(cell.evaluation.tasks_sha256) for cell in cells]
@@ -144,7 +149,7 @@ class Findings:
         several runs with one seed it is the evaluated one, and of several evaluated ones the first by name.
         """
         objective = {"salt": "rollout", "lewm": "one-step"}[method]
-        evaluated = {run_name(cell.evaluation) for cell in self.cells if method_of(cell.evaluation).startswith(method)}
+        evaluated = {run for name, run in self._evaluated if name.startswith(method)}
         found: dict[int | None, Run] = {}
         for run in sorted(self.runs, key=lambda run: (run.name not in evaluated, run.name)):
             d = run.diagnosis

@@ -6,7 +6,7 @@ import pytest
 from small_records import small_cell
 
 from saltwm.disk.records import Cell, ModelVariant
-from saltwm.evaluation.contests import by_contest, comparisons, method_of
+from saltwm.evaluation.contests import by_contest, comparisons, has_usual_planner, method_of
 from saltwm.evaluation.paired import holm
 from saltwm.evaluation.statistics import over_tasks, wilson
 from saltwm.ground.config import CEMConfig, MapConfig
@@ -109,6 +109,14 @@ def test_an_evaluation_seed_that_one_training_has_is_due_for_the_others():
     assert (row.training_seeds, row.seeds, row.missing) == ((0,), (1, 2), ())
     (row,) = pooled_rows([cells[0], cells[2]])
     assert (row.rate, row.missing) == (None, (2,))  # of the first training, which lacks no more than the other
+
+
+def test_the_usual_planners_are_spelled_once(monkeypatch):
+    evaluation = cell(SALT, "xx").evaluation
+    assert has_usual_planner(evaluation)
+    monkeypatch.setattr("saltwm.evaluation.contests.to_plain", lambda value: pytest.fail("spelled again"))
+    assert has_usual_planner(evaluation)
+    assert not has_usual_planner(dataclasses.replace(evaluation, planner=evaluation.planner | {"elites": 7}))
 
 
 def test_a_row_over_training_seeds_shows_both_spreads():
