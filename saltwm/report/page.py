@@ -254,7 +254,7 @@ def _of(built: Iterable[Table | None], name: str) -> tuple[Table, ...]:
 
 def _title(names: Sequence[str], rows: Sequence[SuccessRow]) -> str:
     # Who, not how: the searches, views and variants of one model are rows of its tables.
-    in_order = sorted(rows, key=lambda row: tables.method_order(row.method.split("-")[0]))
+    in_order = sorted(rows, key=lambda row: tables.method_order(tables.known_model(row.method)))
     who = dict.fromkeys(_model_of(row) for row in in_order)
     where = _listed([tables.environment_name(name) for name in names])
     return f"{_listed(list(who))} on {where}" if who else where
@@ -262,7 +262,7 @@ def _title(names: Sequence[str], rows: Sequence[SuccessRow]) -> str:
 
 def _model_of(row: SuccessRow) -> str:
     """A model's name without its search and variant; one of a user's own is called what its label begins with."""
-    return tables.METHOD_NAMES.get(row.method.split("-")[0]) or re.split(r", | with | \(", row.label)[0]
+    return tables.METHOD_NAMES.get(tables.known_model(row.method)) or re.split(r", | with | \(", row.label)[0]
 
 
 def _facts(findings: Findings, names: Sequence[str], rows: Sequence[SuccessRow]) -> list[tuple[str, str]]:

@@ -350,19 +350,23 @@ def verdict_sentence(comparison: Comparison, labels: Mapping[str, str]) -> str:
     return f"{a} against {b}: {c.verdict}, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), p {p_value(c.p)}"
 
 
+_MODELS = "|".join(map(re.escape, sorted(METHOD_NAMES, key=len, reverse=True)))
+_MODEL = re.compile(rf"(?P<model>{_MODELS})(?=-|$)", re.ASCII)
 _METHOD = re.compile(
-    r"(?P<model>[a-z]+)(-(?P<planner>[a-z-]+?))?(-history(?P<history>[0-9]+))?(-look(?P<look>[0-9]+))?", re.ASCII
+    _MODEL.pattern + r"(-(?P<planner>[a-z-]+?))?(-history(?P<history>[0-9]+))?(-look(?P<look>[0-9]+))?", re.ASCII
 )
+
+
+def known_model(method: str) -> str:
+    """The model that a method's name begins with: salt, lewm, dino-wm, random; the name itself where it is none."""
+    found = _MODEL.match(method)
+    return found["model"] if found else method
 
 
 def method_title(method: str) -> str:
     """The method as the paper writes it; a model with another planner than CEM bears the planner's name too."""
     named = _METHOD.fullmatch(method)
-    if (
-        named is None
-        or named["model"] not in METHOD_NAMES
-        or (named["planner"] or "cem") not in {"cem", *PLANNER_NAMES}
-    ):
+    if named is None or (named["planner"] or "cem") not in {"cem", *PLANNER_NAMES}:
         return method
     name = METHOD_NAMES[named["model"]]
     name += f" with {PLANNER_NAMES[named['planner']]}" if named["planner"] else ""
@@ -379,7 +383,7 @@ def model_title(model: str, variant: ModelVariant | None) -> str:
 def method_order(method: str) -> tuple[int, int, str]:
     """SALT, LeWM, other searches and variants of theirs, a user's own methods by name, then the random policy."""
     known = {"salt": 0, "lewm": 1, "random": 3}
-    return known.get(method, 2), known.get(method.partition("-")[0], 2), method
+    return known.get(method, 2), known.get(known_model(method), 2), method
 
 
 def environment_name(name: str) -> str:

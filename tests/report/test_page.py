@@ -200,6 +200,12 @@ def test_the_title_names_models_and_not_their_searches(results):
     assert _title(["two-room"], [*rows, mine]) == "SALT, LeWM, residual and Random on Two-Room"
 
 
+def test_a_title_calls_dino_wm_by_its_name(results):
+    row = tables.success_rows(read_cells(results))[0]
+    rows = [dataclasses.replace(row, method="dino-wm-history3", label="DINO-WM, 3 frames")]
+    assert _title(["two-room"], rows) == "DINO-WM on Two-Room"
+
+
 TITLED = ("salt", "salt-map-look1", "salt-memory-yes-gauss-newton-history2", "lewm", "lewm-history3", "random")
 
 

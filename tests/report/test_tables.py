@@ -19,7 +19,16 @@ from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.strict_json import to_plain
 from saltwm.report.sections import rate_columns
 from saltwm.report.table import Table, plain, terminal
-from saltwm.report.tables import json_means, method_title, p_value, pooled_rows, success_rows, success_table
+from saltwm.report.tables import (
+    json_means,
+    known_model,
+    method_order,
+    method_title,
+    p_value,
+    pooled_rows,
+    success_rows,
+    success_table,
+)
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +212,9 @@ def test_a_method_that_looks_back_says_so():
             "lewm-historyx",
             "salt-icem-look1",
             "salt-look2",
+            "dino-wm-history3",
+            "dino-wm-icem",
+            "dino",
         )
     }
     assert names == {
@@ -213,7 +225,18 @@ def test_a_method_that_looks_back_says_so():
         "lewm-historyx": "lewm-historyx",
         "salt-icem-look1": "SALT with iCEM, a look after each block",
         "salt-look2": "SALT, a look after 2 blocks",
+        "dino-wm-history3": "DINO-WM, 3 frames",
+        "dino-wm-icem": "DINO-WM with iCEM",
+        "dino": "dino",
     }
+
+
+def test_a_method_belongs_to_the_model_that_its_name_begins_with():
+    names = ("salt-R-0", "lewm-history3", "dino-wm-history3", "random", "saltine", "random-walk", "mine-look1")
+    assert [known_model(name) for name in names] == [
+        "salt", "lewm", "dino-wm", "random", "saltine", "random", "mine-look1"
+    ]  # fmt: skip
+    assert max(names, key=method_order) == "random"
 
 
 def test_every_table_of_a_page_is_drawn_from_its_record():
