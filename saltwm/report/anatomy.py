@@ -205,7 +205,8 @@ def _contest(pair: PairedAnatomy, failed: tuple[_Listed, ...]) -> _Contest:
 
 def _drawings(pair: PairedAnatomy) -> Iterable[Drawing]:
     methods = ((pair.outcomes.method_a, pair.a), (pair.outcomes.method_b, pair.b))
-    shown = [(Series(tables.method_title(method), method), anatomy) for method, anatomy in methods]
+    series = figures.told_apart((tables.method_title(method), method) for method, _ in methods)
+    shown = [(one, anatomy) for one, (_, anatomy) in zip(series, methods, strict=True)]
     yield figures.failure_bars("Failures by kind", shown, size=(4.2, 2.5))
     if any(failure.ratio for _, anatomy in shown for failure in anatomy.failures):
         yield figures.failure_ratios("Cost ratio of failures", shown, MISMATCH_RATIO, size=(4.2, 2.5))

@@ -8,26 +8,29 @@ import functools
 import io
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from saltwm.disk.records import Diagnosis, PlanRecord
 from saltwm.evaluation.anatomy import Anatomy
-from saltwm.report.tables import METHOD_NAMES
+from saltwm.report.tables import METHOD_NAMES, known_model
 
 INK, MUTED, GRID = "#1d2127", "#5c6670", "#dfe3e8"
 _DARK = {INK: "#e8eaed", MUTED: "#9aa4af", GRID: "#343a41"}
 BLUE, ORANGE, GREY = "#2f6fb7", "#e07b1a", "#8a929b"
 _OWN = ("#3d9970", "#9b59b6", "#b5485d", "#7a6a3a")
 _MARKERS = {"salt": "s", "lewm": "o", "random": "^"}
+_MORE_MARKERS = ("D", "v", "P", "X", "<", ">")
 _LINES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 1.5, 1, 1.5)))
 KINDS = {"mismatch": "#b5485d", "unflagged": "#d9a441", "unclassified": GREY}
 _POINTS = 400  # more than a panel can show
@@ -65,28 +68,46 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Series:
-    """One line or group of bars: its name, its method (which decides colour and marker) and how often that occurred."""
+    """One line or group of bars: its name, its method (whose model decides the colour) and how often that occurred."""
 
     label: str
     method: str
     repeat: int = 0
-    """0 for the first run of this method in the figure, 1 for the second: another line style, the same colour."""
+    """0 for the first of this colour in the figure, 1 for the second: another line, marker and shade."""
 
     @property
     def colour(self) -> str:
-        """The method's colour; a user's own method gets one by its name."""
+        """The model's colour, whatever searches with it; a user's own method gets one by its name."""
         fixed = {"salt": ORANGE, "lewm": BLUE, "random": GREY}
-        return fixed.get(self.method) or _OWN[sum(self.method.encode()) % len(_OWN)]
+        return fixed.get(known_model(self.method)) or _OWN[sum(self.method.encode()) % len(_OWN)]
+
+    @property
+    def shade(self) -> str:
+        """The colour for areas, which have no line and no marker: in turn lighter and darker than the first."""
+        share, towards = 0.65 ** ((self.repeat + 1) // 2), self.repeat % 2
+        return to_hex([share * part + (1 - share) * towards for part in to_rgb(self.colour)])
 
     @property
     def marker(self) -> str:
-        """The method's marker."""
-        return _MARKERS.get(self.method, "D")
+        """The model's marker, then others."""
+        own = _MARKERS.get(known_model(self.method), "D")
+        return own if self.repeat == 0 else [m for m in _MORE_MARKERS if m != own][(self.repeat - 1) % 5]
 
     @property
     def line(self) -> Any:
         """Solid, then dashed, then dotted."""
         return _LINES[self.repeat % len(_LINES)]
+
+
+def told_apart(named: Iterable[tuple[str, str]]) -> list[Series]:
+    """A series for each (label, method) of one figure; those of one colour differ in line, marker and shade."""
+    seen: Counter[str] = Counter()
+    series = []
+    for label, method in named:
+        first = Series(label, method)
+        series.append(replace(first, repeat=seen[first.colour]))
+        seen[first.colour] += 1
+    return series
 
 
 @dataclass(frozen=True)
@@ -240,9 +261,7 @@ def steps_to_success(axes: Axes, title: str, methods: Sequence[tuple[Series, Seq
     width = (edges[1] - edges[0]) / (len(methods) + 0.6)
     for i, (series, steps, n) in enumerate(methods):
         shares = 100 * np.bincount([_tenth(step, budget) for step in steps], minlength=10) / n
-        axes.bar(
-            edges[:-1] + width * (i + 0.8), shares, width * 0.92, color=series.colour, label=_legible(series.label)
-        )
+        axes.bar(edges[:-1] + width * (i + 0.8), shares, width * 0.92, color=series.shade, label=_legible(series.label))
     axes.grid(visible=False, axis="x")
     axes.set_xlim(0, budget)
     rows = -(-len(methods) // 3)

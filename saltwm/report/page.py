@@ -348,11 +348,11 @@ def _has_papers(findings: Findings, environment: str) -> bool:
 def _steps(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Figure]:
     cells = findings.by_name
     for title, contest in _grouped(rows, tables.protocol_name).items():
-        methods = []
-        for label, mine in _grouped(contest, lambda row: row.label).items():
-            episodes = [episode for row in mine for episode in cells[row.cell].episodes]
+        by_label, methods = _grouped(contest, lambda row: row.label), []
+        for series in figures.told_apart((label, mine[0].method) for label, mine in by_label.items()):
+            episodes = [episode for row in by_label[series.label] for episode in cells[row.cell].episodes]
             steps = [e.steps_to_success for e in episodes if e.steps_to_success is not None]
-            methods.append((Series(label, mine[0].method), steps, len(episodes)))
+            methods.append((series, steps, len(episodes)))
         budget = max(_budget_steps(findings, cells[row.cell]) for row in contest)
         caption = (
             f"When goals were reached under {title}: share of all tasks by environment step, in tenths of the budget. "
@@ -437,7 +437,8 @@ def _anatomy(findings: Findings, environment: str) -> Iterable[Figure]:
     rows = [row for row in findings.pooled if row.environment == environment and row.method != "random"]
     rows = list(filter(sections.has_whole_plans, rows))
     for title, contest in _grouped(rows, tables.protocol_name).items():
-        shown = [(Series(row.label, row.method), findings.anatomy_of(row.cells)) for row in contest]
+        series = figures.told_apart((row.label, row.method) for row in contest)
+        shown = [(one, findings.anatomy_of(row.cells)) for one, row in zip(series, contest, strict=True)]
         if not any(one.failures for _, one in shown):
             continue
         size = (4.2, 1.75 + 0.36 * len(shown))
@@ -473,13 +474,13 @@ def _galleries(findings: Findings, rows: Sequence[SuccessRow]) -> Iterable[Galle
 
 def _run_series(runs: Sequence[Run]) -> dict[str, Series]:
     """How each run is drawn: called by its method, and by its own name too where the method has several runs."""
-    series = {}
-    for method, same in _grouped(runs, lambda run: run.method or run.name).items():
-        for i, run in enumerate(same):
-            title = tables.model_title(method, run.diagnosis.variant if run.diagnosis else None)
-            label = title if len(same) == 1 else f"{title} ({run.name})"
-            series[run.name] = Series(label, method, i)
-    return series
+    methods = [run.method or run.name for run in runs]
+    labels = []
+    for run, method in zip(runs, methods, strict=True):
+        title = tables.model_title(method, run.diagnosis.variant if run.diagnosis else None)
+        labels.append(title if methods.count(method) == 1 else f"{title} ({run.name})")
+    drawn = figures.told_apart(zip(labels, methods, strict=True))
+    return {run.name: series for run, series in zip(runs, drawn, strict=True)}
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
