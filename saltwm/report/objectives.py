@@ -18,7 +18,7 @@ from saltwm.report import paper_figures, tables
 from saltwm.report.claims import Finding
 from saltwm.report.elements import command_of
 from saltwm.report.evidence import Arm, Evidence, difference_text, judged, tested
-from saltwm.report.table import Entry
+from saltwm.report.table import Entry, listed
 
 SALT = Arm("salt", "SALT")
 COLUMNS = (
@@ -249,7 +249,7 @@ def sentences(evidence: Evidence) -> tuple[str, ...]:
 def _what_it_says(evidence: Evidence, tests: list[tuple[str, str, PairedDifference, float]]) -> str:
     shown = [(e, words, d) for e, words, d, p in tests if p < ALPHA]
     text = f"{len(shown)} of {len(tests)} paired tests show a difference by Holm's p < {ALPHA:g}"
-    warned = _by_environment(evidence, lambda e: _joined(_warned_of(evidence, e)))
+    warned = _by_environment(evidence, lambda e: listed(_warned_of(evidence, e)))
     collapse = f"a collapse{warned}" if warned else "no collapse"
     return f"{text}{_by_environment(evidence, lambda e: _verdicts(shown, e))}; training warned of {collapse}."
 
@@ -263,7 +263,7 @@ def _verdicts(shown: list[tuple[str, str, PairedDifference]], environment: str) 
         side = sides.setdefault((yardstick, "better" if ahead > 0 else "worse"), [])
         side.append(f"{_in_words(other)} by {abs(ahead):.0f}")
     ordered = sorted(sides.items(), key=lambda one: (one[0][0] != SALT.label, one[0][1]))
-    return ", ".join(f"{who} is {how} than {_joined(others)} points" for (who, how), others in ordered)
+    return ", ".join(f"{who} is {how} than {listed(others)} points" for (who, how), others in ordered)
 
 
 def _warned_of(evidence: Evidence, environment: str) -> list[str]:
@@ -284,7 +284,7 @@ def _published_order(evidence: Evidence) -> str:
     tests = tested(evidence, pairs)
     decided = [(e, words, d.difference) for e, words, d, p in tests if p < ALPHA]
     other = [(e, words.format(-points)) for e, words, points in decided if points < 0]
-    where = _by_environment(evidence, lambda environment: _joined([words for e, words in other if e == environment]))
+    where = _by_environment(evidence, lambda environment: listed([words for e, words in other if e == environment]))
     return (
         f"Of {len(tests)} pairs of methods whose published rates differ, tests by Holm's p < {ALPHA:g} leave "
         f"{len(tests) - len(decided)} undecided, show the published order for {len(decided) - len(other)} and the "
@@ -312,10 +312,6 @@ def _in_words(label: str) -> str:
     """A row's label without its comma: PLDM with variance 54, SMWM with SALT's transition."""
     who, _, how = label.partition(", ")
     return f"{who} with {how.replace('affine', 'an affine transition')}" if how else who
-
-
-def _joined(items: list[str]) -> str:
-    return " and ".join([", ".join(items[:-1])] * (len(items) > 1) + items[-1:])
 
 
 def _by_environment(evidence: Evidence, told: Callable[[str], str]) -> str:

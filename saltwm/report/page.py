@@ -23,7 +23,7 @@ from saltwm.report.imitation import imitation
 from saltwm.report.overview import bands, in_words, verdicts
 from saltwm.report.paper_drawings import paper_drawings
 from saltwm.report.studies import HOW, efficiency, study_reports
-from saltwm.report.table import Table
+from saltwm.report.table import Table, listed
 from saltwm.report.tables import SuccessRow
 from saltwm.report.templates import template
 
@@ -197,7 +197,7 @@ def render(findings: Findings, media: Media | None = None, *, anatomy: bool = Fa
         key=tables.environment_order,
     )
     judged = [claim for claim in claims(findings) if claim.findings]
-    built, listed = _Built(findings), sections.elements(findings)
+    built, elements = _Built(findings), sections.elements(findings)
     return template("page.html").render(
         title=_title(names, rows),
         sections=[_section(findings, built, rows, name, i, len(names) == 1) for i, name in enumerate(names)],
@@ -213,9 +213,9 @@ def render(findings: Findings, media: Media | None = None, *, anatomy: bool = Fa
         studies=built.judged_studies,
         how_studied=HOW,
         costs=[one for one in (efficiency(findings), sections.transition_parameters(findings)) if one],
-        elements=listed,
-        few_elements=listed is not None
-        and 2 * sum(sections.NOT_RUN in line for line in listed.rows) > len(listed.rows),
+        elements=elements,
+        few_elements=elements is not None
+        and 2 * sum(sections.NOT_RUN in line for line in elements.rows) > len(elements.rows),
         paper_figures=[*paper_drawings(findings), *built.study_figures],
         provenance=sections.provenance(findings),
         stages=sections.stages(findings),
@@ -256,8 +256,8 @@ def _title(names: Sequence[str], rows: Sequence[SuccessRow]) -> str:
     # Who, not how: the searches, views and variants of one model are rows of its tables.
     in_order = sorted(rows, key=lambda row: tables.method_order(tables.known_model(row.method)))
     who = dict.fromkeys(_model_of(row) for row in in_order)
-    where = _listed([tables.environment_name(name) for name in names])
-    return f"{_listed(list(who))} on {where}" if who else where
+    where = listed([tables.environment_name(name) for name in names])
+    return f"{listed(list(who))} on {where}" if who else where
 
 
 def _model_of(row: SuccessRow) -> str:
@@ -488,7 +488,3 @@ def _grouped(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -33,7 +33,7 @@ from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_tex
 from saltwm.report.figures import Drawing, Point, success_by_variant
 from saltwm.report.findings import Findings
 from saltwm.report.paper_figures import FOUR
-from saltwm.report.table import NONE, Entry, Table
+from saltwm.report.table import NONE, Entry, Table, listed
 
 SEEDS = (0, 1, 2)
 SEEDS_SHOW = f"the difference has one sign for all {len(SEEDS)} seeds, Student's interval of their mean leaves zero out"
@@ -282,7 +282,7 @@ def settled_in_words(findings: Findings) -> list[str]:
             for protocol, row in rows
             if row.verdict == verdict
         ]
-        return " and ".join([", ".join(found[:-1])] * (len(found) > 1) + found[-1:])
+        return listed(found)
 
     shown = [f"{word} on {named(verdict)}" for verdict, word in words.items() if named(verdict)]  # type: ignore[arg-type]
     settled = f"SALT plans {', and '.join(shown)}" if shown else "neither SALT nor LeWM is shown to plan better"

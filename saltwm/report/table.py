@@ -76,6 +76,11 @@ def plain(entry: Entry | str) -> str:
     return entry if isinstance(entry, str) else entry.text
 
 
+def listed(names: Sequence[str]) -> str:
+    """A, B and C; nothing of no names."""
+    return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + list(names[-1:]))
+
+
 # --- Markdown --------------------------------------------------------------------------------------------------------
 
 

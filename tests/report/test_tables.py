@@ -18,7 +18,7 @@ from saltwm.evaluation.contests import comparisons
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.strict_json import to_plain
 from saltwm.report.sections import rate_columns
-from saltwm.report.table import Table, plain, terminal
+from saltwm.report.table import Table, listed, plain, terminal
 from saltwm.report.tables import (
     json_means,
     known_model,
@@ -251,3 +251,8 @@ def test_a_method_whose_name_is_folded_stays_set_in(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 2
     assert all(line.startswith("  ") for line in lines)
+
+
+def test_names_are_listed_as_people_do():
+    names = ["A", "B", "C"]
+    assert [listed(names[:n]) for n in range(4)] == ["", "A", "A and B", "A, B and C"]
