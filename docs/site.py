@@ -12,6 +12,7 @@ import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from mkdocs.structure.files import File, Files
 
@@ -20,6 +21,8 @@ from saltwm.cli import VERBS
 ROOT = Path(__file__).resolve().parents[1]
 AT_THE_ROOT = ("LAB.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 COLUMNS = 80
+BESIDE = re.compile(r"(\]\()\.\./([^)]+\.(?:gif|png|svg)\))")
+"""Pictures that a document shows from beside docs/: they lie among the records."""
 LINK = re.compile(r"(\]\()([^)#]+)([^)]*\))")
 
 
@@ -31,9 +34,17 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, page, content=text))
         for picture in pictures - {file.src_uri for file in files}:
             files.append(File.generated(config, picture, abs_src_path=str(ROOT / picture)))
+    documents = "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
+    for picture in sorted({unquote(found[2].removesuffix(")")) for found in BESIDE.finditer(documents)}):
+        files.append(File.generated(config, picture, abs_src_path=str(ROOT / picture)))
     files.append(File.generated(config, "verbs.md", content=verbs()))
     files.append(File.generated(config, "api.md", content=public_names()))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """The site has the pictures from beside docs/ too, in folders of the same names."""
+    return BESIDE.sub(r"\1\2", markdown)
 
 
 def from_the_root(text: str) -> tuple[str, set[str]]:
@@ -69,7 +80,9 @@ def verbs() -> str:
     for verb in VERBS:
         text = help_of(verb)
         sections.append(f"## saltwm {verb}\n\n``` {{.text .help}}\n{text}```\n")
-        sections += [f"### saltwm {verb} {one}\n\n``` {{.text .help}}\n{help_of(verb, one)}```\n" for one in listed(text)]
+        sections += [
+            f"### saltwm {verb} {one}\n\n``` {{.text .help}}\n{help_of(verb, one)}```\n" for one in listed(text)
+        ]
     return "\n".join(sections)
 
 

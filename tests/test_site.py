@@ -3,6 +3,7 @@
 import html
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,14 @@ def test_every_document_stands_in_the_navigation_once():
     listed = re.findall(r": (\S+\.md)$", NAV, re.M)
     assert len(listed) == len(set(listed))
     assert {path.name for path in (ROOT / "docs").glob("*.md")} <= set(listed)
+
+
+def test_a_picture_among_the_records_has_its_place_on_the_site():
+    pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
+    site = runpy.run_path(str(ROOT / "docs" / "site.py"))
+    shown = "![A](../results/diagnostics/a/decoded.png) [B](../results/b.json) ![C](figures/c.svg)"
+    turned = site["on_page_markdown"](shown, page=None, config=None, files=None)
+    assert turned == shown.replace("../results/diagnostics", "results/diagnostics")
 
 
 @pytest.mark.full

@@ -165,7 +165,7 @@ ELEMENTS = (
     _Element(
         "Figure 5",
         "decoded open-loop rollouts",
-        "`decoded.png` beside a diagnosis; the page",
+        "drawn below",
         "saltwm decode RUN --data DATA --out RESULTS",
         _recorded("decoded"),
         "pictures",

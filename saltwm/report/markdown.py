@@ -3,15 +3,17 @@
 Nothing here depends on a clock or a machine, so the same records give the same text and they can be compared.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from saltwm.disk import durable
 from saltwm.evaluation.contests import contest_of, method_of
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.errors import MismatchError, UsageError
-from saltwm.report import paper_figures, sections, studies, tables
+from saltwm.report import decoded, paper_figures, sections, studies, tables
 from saltwm.report.claims import PAPERS_LEWM, Claim, claims, papers_lewm
 from saltwm.report.figures import on_white
 from saltwm.report.findings import HOW_TO_COMPARE, Findings, read_findings
@@ -63,7 +65,7 @@ class Made:
 
     def _texts(self) -> dict[Path, str]:
         findings = read_findings(self.results, self.again)
-        written = document(findings, self.command)
+        written = document(findings, self.command, self.out.parent)
         texts = {self.out: written.text} | {self.out.parent / file: svg for file, svg in written.figures.items()}
         if self.readme is not None:
             has_papers = _has_papers(findings)
@@ -101,8 +103,8 @@ class Document:
     """File beside the document -> SVG."""
 
 
-def document(findings: Findings, command: str) -> Document:
-    """All of docs/results.md; `command` is what makes it."""
+def document(findings: Findings, command: str, folder: Path = DOCUMENT.parent) -> Document:
+    """All of docs/results.md; `command` is what makes it, `folder` is where it goes."""
     of_searches, success = _success(findings)
     judged = claims(findings)
     # A folder of other planners only has nothing to say about the paper.
@@ -130,7 +132,7 @@ def document(findings: Findings, command: str) -> Document:
         *markdown(sections.probes(findings)),
         *markdown(sections.anatomy(findings)),
         *markdown(sections.kinds(findings)),
-        *([*_studies(findings, reports), *_elements(findings, drawings)] if has_papers else []),
+        *([*_studies(findings, reports), *_elements(findings, drawings, folder)] if has_papers else []),
         *markdown(sections.training(findings)),
         *markdown(sections.evaluating(findings)),
         *markdown(sections.stages(findings)),
@@ -181,12 +183,27 @@ def _studies(findings: Findings, reports: Sequence[StudyReport]) -> list[str]:
     return [*parts, f"Not run: {', '.join(left)}."] if left else parts
 
 
-def _elements(findings: Findings, drawings: Sequence[PaperFigure]) -> list[str]:
+def _elements(findings: Findings, drawings: Sequence[PaperFigure], folder: Path) -> list[str]:
     """The list of the paper's tables and figures, and those figures that no study draws."""
-    parts = markdown(sections.elements(findings))
-    for one in drawings:
-        parts += [f"### {one.name}", f"![{escaped(one.drawing.alt)}]({one.file})", one_per_line(escaped(one.caption))]
-    return parts
+    shown = {
+        one.name: [f"![{escaped(one.drawing.alt)}]({one.file})", one_per_line(escaped(one.caption))] for one in drawings
+    } | {"Figure 5": _decoded(findings, folder)}
+    in_order = sorted((name, parts) for name, parts in shown.items() if parts)
+    return [*markdown(sections.elements(findings)), *(part for name, of in in_order for part in (f"### {name}", *of))]
+
+
+def _decoded(findings: Findings, folder: Path) -> list[str]:
+    """Figure 5: a picture for each run that was decoded, where it lies among the records."""
+    parts = []
+    order = {run.name: (tables.environment_order(run.environment or ""), run.name) for run in findings.runs}
+    for run in sorted(findings.runs, key=lambda run: order[run.name]):
+        if run.decoded:
+            record = run.decoded.record
+            who = f"{tables.model_title(record.method, None)} on {tables.environment_name(record.environment)}"
+            picture = os.path.relpath(findings.results / "diagnostics" / run.name / run.decoded.picture.name, folder)
+            parts += [f"![Decoded open-loop predictions of {escaped(who)}]({quote(Path(picture).as_posix())})"]
+            parts += [one_per_line(escaped(f"{who}, run `{run.name}`. {decoded.caption(record)}"))]
+    return [one_per_line(decoded.NOTE), *parts] if parts else []
 
 
 def readme_table(findings: Findings) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from saltwm.disk import durable
-from saltwm.disk.records import Cell, Decoding, Diagnosis
+from saltwm.disk.records import Cell, Diagnosis
 from saltwm.evaluation.anatomy import MISMATCH_RATIO, PairedAnatomy, examples, pair_up
-from saltwm.report import figures, sections, tables
+from saltwm.report import decoded, figures, sections, tables
 from saltwm.report.anatomy import remove_earlier, write_anatomy
 from saltwm.report.claims import PAPERS_LEWM, claims, with_papers_lewm
 from saltwm.report.figures import Drawing, Series
@@ -35,13 +35,6 @@ _EPISODES_NOTE = (
     "shown as the known state of the world (a start, a goal or a moment of these episodes) whose latent is nearest. "
     "Goal: the picture that it plans towards. The methods on one task stand side by side. Drawn from the recorded "
     "actions."
-)
-_DECODED_NOTE = (
-    "Held-out episodes, three rows each: the true frames; the context and what the model predicts after it from the "
-    "episode's actions alone; the true frames encoded and decoded, so that the decoder's blur is not taken for the "
-    "transition's error. The decoder was fitted afterwards to the frozen model and is for looking only: nothing is "
-    "trained or planned with it. Pixel errors count a thin arm that is a pixel off twice, where it is and where it "
-    "should be."
 )
 _PANELS = (  # title, key in metrics.jsonl, logarithmic, unit
     ("Loss", "loss", True, ""),
@@ -327,7 +320,7 @@ def _section(
         ("Steps to success", {"figures": tuple(_steps(findings, rows))}),
         ("Error propagation", {"figures": tuple(_propagation(diagnoses)), "tables": _of(built.errors, title)}),
         ("What the latents know", {"tables": _of(built.probes, title)}),
-        ("Decoded open-loop predictions", {"decoded": tuple(_decoded(drawn)), "note": _DECODED_NOTE}),
+        ("Decoded open-loop predictions", {"decoded": tuple(_decoded(drawn)), "note": decoded.NOTE}),
         ("Training", {"tables": _of(built.training, title), "figures": tuple(_training(drawn))}),
     ]
     there = [(heading, fields) for heading, fields in parts if any(fields[key] for key in fields.keys() & _SHOWN)]
@@ -415,21 +408,8 @@ def _propagation(runs: Sequence[tuple[Series, Diagnosis]]) -> Iterable[Figure]:
 def _decoded(runs: Sequence[tuple[Series, Run]]) -> Iterable[DecodedFigure]:
     for series, run in runs:
         if run.decoded:
-            caption = decoded_caption(run.decoded.record)
+            caption = decoded.caption(run.decoded.record)
             yield DecodedFigure(series.label, series.method, run.decoded.picture, caption)
-
-
-def decoded_caption(record: Decoding) -> str:
-    """How far the pictures can be believed, in pixel errors."""
-    first, last = record.times[record.context], record.times[-1]
-    mean, true = (sum(errors) / len(errors) for errors in (record.mean_mse, record.true_mse))
-    errors = (
-        f"Pixel MSE on {record.stretches} held-out stretches: {true:.2g} of decoded true frames, "
-        f"{record.predicted_mse[0]:.2g} of decoded predictions at t = {first} and {record.predicted_mse[-1]:.2g} at "
-        f"t = {last}; {mean:.2g} of the mean picture, which knows nothing of the frame."
-    )
-    doubt = " The decoder draws true frames no better than that: nothing can be read from its pictures."
-    return errors if record.tells_frames_apart else errors + doubt
 
 
 def _anatomy(findings: Findings, environment: str) -> Iterable[Figure]:

@@ -1,11 +1,12 @@
 """docs/results.md and the README's table are what the records give, no more and no less."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_results import make_results
+from fake_results import make_decoding, make_results
 
 from saltwm.cli import main
 from saltwm.disk import durable
@@ -124,6 +125,23 @@ def test_every_table_and_figure_of_the_paper_has_a_place_or_says_that_it_was_not
         f"| Table 3 | transition and objective, 2 x 2 | not run yet | {published} | `saltwm study objective` |" in part
     )
     assert "| Table 1 | success in four environments | Planning success |" in part
+
+
+def test_figure_5_shows_the_decoded_predictions_where_they_lie(text, results, tmp_path):
+    assert "### Figure 5" not in text
+    copy, folder = shutil.copytree(results, tmp_path / "results"), tmp_path / "some" / "docs"
+    for run in ("two-room-salt", "cube-salt"):
+        make_decoding(copy, run, run.removesuffix("-salt"), "salt")
+    shown = document(read_findings(copy), "x", folder).text
+    assert "| Figure 5 | decoded open-loop rollouts | drawn below |" in shown
+    part = shown.partition("### Figure 5\n")[2].partition("\n#")[0]
+    assert shown.index("### Figure 3") < shown.index("### Figure 5") < shown.index("### Figure 6")
+    links = re.findall(r"^!\[Decoded open-loop predictions of SALT on (\S+)\]\((.*)\)$", part, re.M)
+    pictures = [copy / "diagnostics" / run / "decoded.png" for run in ("two-room-salt", "cube-salt")]
+    assert [name for name, _ in links] == ["Two-Room", "OGBench-Cube"]
+    assert [(folder / link).resolve() for _, link in links] == [picture.resolve() for picture in pictures]
+    assert "0.0063 at t = 45" in part
+    assert "is for looking only" in part
 
 
 def test_other_planners_are_tested_against_blind_cem_in_a_table_of_their_own(results, tmp_path):
