@@ -80,7 +80,8 @@ def write_anatomy(
 ) -> Path:
     """Write OUT/index.html, and a page for each failure in `shown`, those of each pair; returns the index's path."""
     durable.make_folder(out)
-    contests, numbers, pages = [], itertools.count(1), set()
+    contests, numbers = [], itertools.count(1)
+    pages: set[str] = set()
     with_page = {(one.cell.name, one.other_cell.name, one.failure.task) for chosen in shown for one in chosen}
     for pair in pairs:
         failed = tuple(

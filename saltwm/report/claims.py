@@ -334,10 +334,8 @@ def _plans_better(findings: Findings, protocols: Sequence[str]) -> Iterable[Find
     for c, corrected in zip(tests, holm([c.p for c in tests]), strict=True):
         n = c.both + c.only_a + c.only_b + c.neither
         a, b = (f"{100 * (c.both + only) / n:.1f}" for only in (c.only_a, c.only_b))
-        text = (
-            f"SALT {a} %, {frames_of(c.method_b)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f}), "
-        )
-        text += f"p {tables.p_value(c.p)}, Holm {tables.p_value(corrected)}, n {n}; {_over_seeds(c)}"
+        text = f"SALT {a} %, {frames_of(c.method_b)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f})"
+        text += f", p {tables.p_value(c.p)}, Holm {tables.p_value(corrected)}, n {n}; {_over_seeds(c)}"
         if [tables.contest_order(other) for other in tests].count(tables.contest_order(c)) > 1:
             text += f"; {c.cells_a[0]} against {c.cells_b[0]}"
         verdict = _paired(c.verdict) if corrected < ALPHA else "not shown"

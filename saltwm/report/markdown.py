@@ -195,8 +195,7 @@ def _elements(findings: Findings, drawings: Sequence[PaperFigure], folder: Path)
 def _decoded(findings: Findings, folder: Path) -> list[str]:
     """Figure 5: a picture for each run that was decoded, where it lies among the records."""
     parts = []
-    order = {run.name: (tables.environment_order(run.environment or ""), run.name) for run in findings.runs}
-    for run in sorted(findings.runs, key=lambda run: order[run.name]):
+    for run in sorted(findings.runs, key=lambda run: (tables.environment_order(run.environment or ""), run.name)):
         if run.decoded:
             record = run.decoded.record
             who = f"{tables.model_title(record.method, None)} on {tables.environment_name(record.environment)}"

@@ -97,7 +97,8 @@ def _success(findings: Findings) -> tuple[dict[tuple[str, str], float], str]:
     """Percent under `clean`, by environment and model, and how LeWM saw."""
     under_clean = [row for row in findings.pooled if row.protocol == "clean" and tables.has_own_horizon(row)]
     rows = [row for row in under_clean if not row.elsewhere]
-    found, seen = {}, set()
+    found: dict[tuple[str, str], float] = {}
+    seen: set[str] = set()
     for environment in FOUR:
         here = {row.method: row.percent for row in rows if row.environment == environment}
         lewm = papers_lewm(here) or "lewm"
@@ -105,7 +106,7 @@ def _success(findings: Findings) -> tuple[dict[tuple[str, str], float], str]:
             percent = here.get(name)
             if percent is not None:
                 found[environment, method] = percent
-                seen |= {lewm} if method == "lewm" else set()
+                seen |= {name} - {"salt"}
     how = frames_of(*seen) if len(seen) == 1 else "LeWM with three frames where it was evaluated so"
     return found, how
 

@@ -224,7 +224,7 @@ def pooled_rows(cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> l
     for _, rows in contests(success_rows(cells)):
         methods = {row.label: [other for other in rows if other.label == row.label] for row in rows}
         due = {label: _due_seeds(mine, by_name, planned) for label, mine in methods.items()}
-        of_any = set().union(*due.values())
+        of_any = {seed for seeds in due.values() for seed in seeds}
         for label, mine in methods.items():
             whole, missing = _whole(mine, due[label])
             elsewhere = tuple(sorted(of_any.difference(due[label])))
