@@ -14,6 +14,7 @@ from saltwm.report.frames import changed_by_frames
 from saltwm.report.sections import claims_overview
 
 GROWS = "SALT's rollout error grows more slowly"
+PLANS = "SALT nevertheless plans better"
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +53,47 @@ def test_a_verdict_that_one_frame_turns_is_listed_and_one_that_it_does_not_turn_
     assert (GROWS, "OGBench-Cube") not in rows(with_control(findings, growth=1e6))
 
 
+def with_frames(cell, name, frames, reached, **changes):
+    """LeWM planned with so many frames, and how many tasks it then reaches."""
+    method = "lewm" if frames == 1 else f"lewm-history{frames}"
+    record = dataclasses.replace(cell.evaluation, method=method, history_frames=frames, **changes)
+    episodes = [dataclasses.replace(e, success=place < reached) for place, e in enumerate(cell.episodes)]
+    return dataclasses.replace(cell, name=name, evaluation=record, episodes=tuple(episodes))
+
+
+def test_a_verdict_that_more_tasks_turn_is_not_credited_to_three_frames(findings):
+    salt, lewm = (next(c for c in findings.cells if c.evaluation.method == m) for m in ("salt", "lewm"))
+    # 3 tasks ahead of 60 are not shown, with one frame and with three; on three task sets they are.
+    tasks = ("a", "b", "c")
+    won = [
+        dataclasses.replace(
+            salt,
+            name=f"salt-{t}",
+            evaluation=dataclasses.replace(salt.evaluation, tasks_sha256=t, seed=place),
+            episodes=tuple(dataclasses.replace(e, success=i < 25) for i, e in enumerate(salt.episodes)),
+        )
+        for place, t in enumerate(tasks)
+    ]
+    three = [with_frames(lewm, f"three-{t}", 3, 22, tasks_sha256=t, seed=place) for place, t in enumerate(tasks)]
+    one = with_frames(lewm, "one", 1, 22, tasks_sha256="a", seed=0)
+    cells = (*won, *three, one)
+    more = dataclasses.replace(findings, cells=cells, comparisons=tuple(comparisons(cells)))
+    judged = claims(more)
+    (plans,) = (claim for claim in judged if claim.sentence == PLANS)
+    assert [f.verdict for f in plans.findings] == ["holds"]
+    assert (PLANS, "OGBench-Cube") not in rows(more)
+    assert "on all that is recorded, as above, 1 of the verdicts with three frames differs" in (
+        changed_by_frames(more, judged).note
+    )
+
+
 def test_planning_with_three_frames_is_judged_and_its_gain_is_named(findings):
     lewm = next(c for c in findings.cells if c.evaluation.method == "lewm")
-    all_reached = tuple(dataclasses.replace(episode, success=True) for episode in lewm.episodes)
-    record = dataclasses.replace(lewm.evaluation, method="lewm-history3", history_frames=3)
-    cells = (*findings.cells, dataclasses.replace(lewm, name="three", evaluation=record, episodes=all_reached))
+    cells = (*findings.cells, with_frames(lewm, "three", 3, len(lewm.episodes)))
     both = dataclasses.replace(findings, cells=cells, comparisons=tuple(comparisons(cells)))
     judged = claims(both)
-    plans = "SALT nevertheless plans better"
-    assert rows(both)[plans, "OGBench-Cube"] == ("clean, H=5", "holds", "not shown")
+    assert rows(both)[PLANS, "OGBench-Cube"] == ("clean, H=5", "holds", "not shown")
     lost = 100 * sum(not episode.success for episode in lewm.episodes) / len(lewm.episodes)
-    assert f"OGBench-Cube, clean {-lost:+.1f} points" in changed_by_frames(both, judged).note
+    assert f"OGBench-Cube, clean, H=5 {-lost:+.1f} points" in changed_by_frames(both, judged).note
     assert "LeWM planned with one frame" in claims_overview(claims(findings)).note
     assert "LeWM planned with one frame" not in claims_overview(judged).note
