@@ -49,6 +49,8 @@ class Study:
     """What these columns mean."""
     more_arms: Callable[["Evidence", str], dict[Arm, Arm]] = lambda evidence, environment: {}
     """Arms that follow from the records, each by the arm that it stands below."""
+    pooled: Callable[["Evidence"], list[tuple[Entry | str, ...]]] = lambda evidence: []
+    """Rows below all others that take some of them together."""
     instead: Callable[[str, Arm], tuple[Entry | str, ...] | None] = lambda environment, arm: None
     """The row of an arm that cannot be evaluated yet."""
     sentences: Callable[["Evidence"], tuple[str, ...]] = lambda evidence: ()

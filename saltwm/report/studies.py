@@ -16,7 +16,7 @@ from saltwm.evaluation.contests import Contest, outcomes
 from saltwm.evaluation.paired import PairedDifference, holm, paired_difference, trainings_agree
 from saltwm.evaluation.statistics import ALPHA, over_seeds, wilson
 from saltwm.ground.rng import stream
-from saltwm.report import objectives, paper_figures, tables
+from saltwm.report import objectives, paper_figures, pooled, tables
 from saltwm.report.claims import (
     BY_TASK,
     PAPERS_LEWM,
@@ -305,6 +305,10 @@ _LONG = (
     Arm("lewm-history3", "LeWM", "lewm"),
     Arm("lewm", "LeWM, one frame", "lewm", is_control=True),
 )
+_POOLED = (
+    "Means are of the training seeds' rates, with their sample deviation; counts are of all seeds together, and the "
+    "interval is over tasks. Random acts once, for it learns nothing."
+)
 
 STUDIES: tuple[Study, ...] = (
     Study(
@@ -318,6 +322,10 @@ STUDIES: tuple[Study, ...] = (
         "the four environments: its 95 % interval, bootstrapped over tasks inside them, is above zero; one test",
         _interaction,
         reference=lambda environment: f"salt{_matched(environment)}",  # of the same windows, as all four
+        more=pooled.COLUMNS,
+        more_of=pooled.no_column,
+        pooled=pooled.over_environments,
+        note="The paper's means are of other tasks, as its protocol asks them.",
     ),
     Study(
         "objectives",
@@ -416,6 +424,8 @@ STUDIES: tuple[Study, ...] = (
         f"tasks paired inside training seeds: {SEEDS_SHOW}, and Holm's p over the environments of the pooled exact "
         f"McNemar test, {BY_TASK}, is < {ALPHA:g}",
         _over_training_seeds,
+        pooled=pooled.over_training_seeds,
+        note=_POOLED,
     ),
     Study(
         "cube-double",
@@ -428,6 +438,10 @@ STUDIES: tuple[Study, ...] = (
         f"< {ALPHA:g}; one test",
         _over_training_seeds,
         protocol="paper",
+        more=pooled.COLUMNS,
+        more_of=pooled.no_column,
+        pooled=pooled.over_training_seeds,
+        note=_POOLED,
     ),
 )
 """In the order of the document."""
@@ -459,6 +473,7 @@ def _report(evidence: Evidence) -> StudyReport | None:
             else:
                 missing += 1
         lines += instead if len(lines) > found else []
+    lines += study.pooled(evidence)
     header = ("environment", *(["H"] if len(study.horizons) > 1 else []), "variant", "percent", "reached", "interval")
     note = f"Study `{study.name}`, protocol `{study.protocol}`."
     note += f" {missing} evaluation{'s' * (missing > 1)} of the study still to be run." if missing else ""

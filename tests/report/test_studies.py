@@ -95,6 +95,46 @@ def test_the_interaction_of_table_3_is_the_mean_over_environments(gains, verdict
     assert found.missing == 0
 
 
+def pooled_rows(name, found):
+    """What each pooled row of a table shows, by its environment and variant."""
+    texts = [[getattr(entry, "text", entry) for entry in row] for row in report(name, found).table.rows]
+    return {(row[0], row[1]): row[2:] for row in texts if "mean of" in row[0] + row[1] or row[1] == "Random"}
+
+
+def test_table_3_has_the_four_means_beside_the_papers_and_none_with_a_hole():
+    cells = [*table_3((20, -10))]
+    assert pooled_rows("objective", findings(*cells)) == {
+        ("mean of 4", "SALT one-step"): ["50", "-", "-", "-", "84.4"],
+        ("mean of 4", "SALT rollout"): ["70", "-", "-", "-", "92.7"],
+        ("mean of 4", "LeWM one-step"): ["50", "-", "-", "-", "82.7"],
+        ("mean of 4", "LeWM rollout"): ["40", "-", "-", "-", "77.8"],
+    }
+    left = pooled_rows("objective", findings(*(c for c in cells if c.name != "cube-salt-one-step-clean-seed1")))
+    assert ("mean of 4", "SALT one-step") not in left
+    assert len(left) == 3
+
+
+def seeds_of(environment, counts, protocol="clean"):
+    """Both models with as many training seeds, and how many tasks each reaches."""
+    for seed, (salt, lewm) in enumerate(counts):
+        end = f"-s{seed}" if seed else ""
+        yield cell(environment, f"salt{end}", range(salt), protocol)
+        yield cell(environment, f"lewm{end}-history3", range(lewm), protocol)
+
+
+def test_training_seeds_are_pooled_where_all_are_there_and_random_stands_beside_them():
+    counts, random = [(50, 40), (60, 40), (70, 40)], cell("cube-double", "random", range(30), "paper")
+    found = pooled_rows("cube-double", findings(*seeds_of("cube-double", counts, "paper"), random))
+    assert found == {
+        ("OGBench-Cube-Double", "SALT, mean of 3 seeds"): ["60.0 ± 10.0", "180/300", "50.2 to 69.1", "-", "54.0 ± 3.5"],
+        ("OGBench-Cube-Double", "LeWM, mean of 3 seeds"): ["40.0 ± 0.0", "120/300", "30.9 to 49.8", "-", "36.0 ± 5.3"],
+        ("OGBench-Cube-Double", "Random"): ["30.0", "30/100", "21.9 to 39.6", "-", "32.7 ± 4.2"],
+    }
+    assert pooled_rows("cube-double", findings(*seeds_of("cube-double", counts[:2], "paper"), random)) == {}
+    of_clean = pooled_rows("seeds", findings(*seeds_of("push-t", counts)))
+    assert of_clean["PushT", "SALT, mean of 3 seeds"] == ["60.0 ± 10.0", "180/300", "50.2 to 69.1", "-"]
+
+
 @pytest.mark.parametrize("gains", [(20, -10), (-10, 20)])
 def test_an_environment_with_a_hole_is_left_out_of_the_mean_and_leaves_the_claim_open(gains):
     cells = [c for c in table_3(gains) if c.name != "cube-lewm-rollout-history3-clean-seed1"]
@@ -131,12 +171,7 @@ def test_three_seeds_hold_only_together():
 
 
 def test_what_is_settled_over_training_seeds_is_said_in_words():
-    def seeds(environment, counts, protocol="clean"):
-        for seed, (salt, lewm) in enumerate(counts):
-            end = f"-s{seed}" if seed else ""
-            yield cell(environment, f"salt{end}", range(salt), protocol)
-            yield cell(environment, f"lewm{end}-history3", range(lewm), protocol)
-
+    seeds = seeds_of
     ahead, behind = [(70, 30), (60, 30), (65, 40)], [(30, 70), (30, 60), (40, 65)]
     found = findings(*seeds("two-room", ahead), *seeds("reacher", behind), *seeds("push-t", ahead[:2]))
     settled, left = studies.settled_in_words(found)
