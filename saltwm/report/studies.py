@@ -1,7 +1,7 @@
 """What the records say about the paper's studies: a table, a figure and a claim with its rule for each.
 
-The rules were written before any of the runs was looked at. Each study names how many tests it makes, and beside the
-p-value of a test stands Holm's, which is for all of them together.
+Some rules were made stricter after runs had been seen, and `HOW` says which. Beside the p-value of a test stands Holm's,
+which is for all tests of its study together; the printed rule says how many these are.
 """
 
 import itertools
@@ -38,8 +38,10 @@ from saltwm.report.table import NONE, Entry, Table, listed
 SEEDS = (0, 1, 2)
 SEEDS_SHOW = f"the difference has one sign for all {len(SEEDS)} seeds, Student's interval of their mean leaves zero out"
 HOW = (
-    "Each is made by one command, which the list of the paper's tables and figures names. Rules were written before "
-    "the runs were looked at (`saltwm/report/studies.py`); p is of one test, Holm's of all tests of a study together. "
+    "Each is made by one command, which the list of the paper's tables and figures names. Rules stand in the code "
+    "(`saltwm/report/studies.py`). Those of `seeds`, `lambda`, `objective` and of the claims about errors and planning "
+    "were made stricter after some runs had been seen, and so was the paired test that they share; LAB.md says which "
+    "verdicts that changed, and none was gained. p is of one test, Holm's of all tests of a study together. "
     "One training seed unless a row names another. LeWM plans with three frames unless a row or a note says one."
 )
 BOOTSTRAPS = 10_000
