@@ -30,7 +30,7 @@ class OverSeeds:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Student's interval of the mean: where another few seeds would put it; all numbers from a single seed."""
+        """Student's interval of the mean: what these seeds leave room for; all numbers from a single seed."""
         if self.std is None:
             return -math.inf, math.inf
         from scipy.special import stdtrit  # a tenth of a second, for few
