@@ -90,6 +90,8 @@ def claims(findings: Findings) -> list[Claim]:
     names |= {cell.evaluation.environment for cell in findings.cells}
     environments = sorted(names, key=tables.environment_order)
     low, high = paper_figures.ONE_STEP_RATIO
+    plans, over_long = (tuple(_plans_better(findings, of)) for of in (("paper", "clean"), ("long",)))
+    mismatched = tuple(_mismatch(findings))
     return [
         Claim(
             "SALT's one-step error is larger than LeWM's",
@@ -100,14 +102,14 @@ def claims(findings: Findings) -> list[Claim]:
         Claim(
             "SALT nevertheless plans better",
             "Sec. 4.2: in all four environments",
-            PLANS_BETTER,
-            tuple(_plans_better(findings, ("paper", "clean"))),
+            with_tests(PLANS_BETTER, len(plans)),
+            plans,
         ),
         Claim(
             "SALT keeps its advantage over long horizons",
             "Sec. 4.5: in all twelve combinations",
-            PLANS_BETTER,
-            tuple(_plans_better(findings, ("long",))),
+            with_tests(PLANS_BETTER, len(over_long)),
+            over_long,
         ),
         Claim(
             "SALT's rollout error grows more slowly",
@@ -152,11 +154,19 @@ def claims(findings: Findings) -> list[Claim]:
             "Sec. 4.4: {} against {} of {} episodes on Cube".format(
                 paper_figures.ANATOMY["cube", "lewm"][0], *paper_figures.ANATOMY["cube", "salt"][::2]
             ),
-            f"exact McNemar test on the episodes that ended in a mismatch failure, {BY_TASK}, Holm's p over all tests "
-            f"of this table < {ALPHA:g}",
-            tuple(_mismatch(findings)),
+            with_tests(
+                f"exact McNemar test on the episodes that ended in a mismatch failure, {BY_TASK}, Holm's p over all "
+                f"tests of this table < {ALPHA:g}",
+                len(mismatched),
+            ),
+            mismatched,
         ),
     ]
+
+
+def with_tests(rule: str, count: int) -> str:
+    """A rule and how many tests it makes, which Holm's p is for."""
+    return f"{rule}; {count} test{'s' * (count != 1)}" if count else rule
 
 
 def _both(figures: dict[str, float]) -> str:

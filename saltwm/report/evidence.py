@@ -1,7 +1,7 @@
 """What a study is judged by: its arms, their evaluations and diagnoses, and paired tests between them."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from saltwm.disk.records import Cell, Diagnosis, Evaluation
@@ -38,6 +38,8 @@ class Study:
     sentence: str
     rule: str
     judge: Callable[["Evidence"], list[Finding]]
+    tests: Callable[["Evidence", Sequence[Finding]], int] = lambda evidence, found: 0
+    """How many tests the rule makes, where it does not say it itself."""
     protocol: str = "clean"
     horizons: tuple[int, ...] = (5,)
     reference: Callable[[str], str] = lambda environment: "salt"

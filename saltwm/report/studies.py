@@ -1,7 +1,7 @@
 """What the records say about the paper's studies: a table, a figure and a claim with its rule for each.
 
-Some rules were made stricter after runs had been seen, and `HOW` says which. Beside the p-value of a test stands Holm's,
-which is for all tests of its study together; the printed rule says how many these are.
+Some rules were made stricter after runs had been seen, and `HOW` says which. Beside the p-value of a test stands
+Holm's, which is for all tests of its study together; the printed rule says how many these are.
 """
 
 import itertools
@@ -28,6 +28,7 @@ from saltwm.report.claims import (
     name_in_the_paper,
     norm_growth,
     papers_lewm,
+    with_tests,
 )
 from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_text, judged, tested
 from saltwm.report.figures import Drawing, Point, success_by_variant
@@ -296,6 +297,16 @@ def settled_in_words(findings: Findings) -> list[str]:
     return sentences
 
 
+def _of_the_sweep(evidence: Evidence, found: Sequence[Finding]) -> int:
+    """Tests of every other value against the recipe's."""
+    return len(_against_the_recipe(evidence))
+
+
+def _of_each_line(evidence: Evidence, found: Sequence[Finding]) -> int:
+    """One test a finding."""
+    return len(found)
+
+
 # --- the studies -----------------------------------------------------------------------------------------------------
 
 
@@ -341,6 +352,7 @@ STUDIES: tuple[Study, ...] = (
         f"over all of them < {ALPHA:g}; same data, windows, steps and encoder, published weights and, where the sweep "
         "chose another, that one too; one seed",
         objectives.against_both,
+        tests=_of_each_line,
         more=objectives.COLUMNS,
         more_of=objectives.columns,
         note=f"{objectives.NOTE} DINO-WM needs weights that are not shipped; `{objectives.how_to_fill()}` fills it.",
@@ -378,6 +390,7 @@ STUDIES: tuple[Study, ...] = (
         f"exact paired McNemar tests against the recipe's 0.3, Holm's p over all of them < {ALPHA:g}: lower at both "
         "ends and not next to it; it does not hold where a value next to it is lower, or one at an end higher",
         _extremes,
+        tests=_of_the_sweep,
     ),
     Study(
         "dim",
@@ -389,6 +402,7 @@ STUDIES: tuple[Study, ...] = (
         "largest less smallest rate is at most 3 points; it does not hold where it is more and Holm's p of a paired "
         f"test against d = 192 is < {ALPHA:g}",
         _steady,
+        tests=_of_the_sweep,
     ),
     Study(
         "rollout",
@@ -400,6 +414,7 @@ STUDIES: tuple[Study, ...] = (
         "largest less smallest rate is at most 3 points; it does not hold where it is more and Holm's p of a paired "
         f"test against K = 5 is < {ALPHA:g}",
         _steady,
+        tests=_of_the_sweep,
     ),
     Study(
         "horizon",
@@ -411,6 +426,7 @@ STUDIES: tuple[Study, ...] = (
         f"exact paired McNemar tests on shared tasks, Holm's p over all combinations < {ALPHA:g}; LeWM with three "
         "frames where it was evaluated so, with one otherwise",
         _long,
+        tests=_of_each_line,
         protocol="long",
         horizons=(10, 15, 20),
         more=("paper †",),
@@ -426,6 +442,7 @@ STUDIES: tuple[Study, ...] = (
         f"tasks paired inside training seeds: {SEEDS_SHOW}, and Holm's p over the environments of the pooled exact "
         f"McNemar test, {BY_TASK}, is < {ALPHA:g}",
         _over_training_seeds,
+        tests=_of_each_line,
         pooled=pooled.over_training_seeds,
         note=_POOLED,
     ),
@@ -489,11 +506,16 @@ def _report(evidence: Evidence) -> StudyReport | None:
             note,
             ("variant", "against SALT", "against LeWM"),
         ),
-        Claim(study.sentence, study.place, study.rule, tuple(study.judge(evidence))),
+        _claim(evidence),
         success_by_variant(study.title, [point for point in points if point.group in begun], size=(7.5, 3.0)),
         missing,
         study.sentences(evidence),
     )
+
+
+def _claim(evidence: Evidence) -> Claim:
+    study, found = evidence.study, tuple(evidence.study.judge(evidence))
+    return Claim(study.sentence, study.place, with_tests(study.rule, study.tests(evidence, found)), found)
 
 
 def _begun_in(evidence: Evidence) -> list[str]:

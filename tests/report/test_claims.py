@@ -51,6 +51,13 @@ def test_every_finding_says_over_how_many_training_seeds_it_is(results):
     assert [text for text in measured if not text.endswith("one training seed")] == []
 
 
+def test_a_rule_that_tests_says_how_many_tests_it_makes(results):
+    tests = {claim.sentence: claim.rule.rpartition("; ")[2] for claim in claims(read_findings(results))}
+    assert tests["SALT nevertheless plans better"] == "2 tests"
+    assert tests["LeWM fails more often with a cost that rises sharply after execution (mismatch)"] == "2 tests"
+    assert "test" not in tests["SALT's one-step error is larger than LeWM's"]
+
+
 def test_a_claim_about_episodes_holds_by_holm_s_p_and_not_by_the_p_of_one_test(results, monkeypatch):
     monkeypatch.setattr("saltwm.report.claims.holm", lambda raw: [1.0] * len(raw))
     found = verdicts(results)

@@ -206,6 +206,20 @@ def test_a_spread_of_three_points_is_steady_and_one_of_thirty_is_not():
     assert verdicts("dim", sweep(86, 90, 90)) == {"two-room": "not shown"}
 
 
+def test_a_rule_says_how_many_tests_it_makes():
+    def rule(name, *methods):
+        return report(name, findings(*(cell("two-room", method, range(90)) for method in methods))).claim.rule
+
+    assert rule("lambda", "salt", "salt-lambda1").endswith("; 1 test")
+    assert rule("lambda", "salt", "salt-lambda1", "salt-lambda3").endswith("; 2 tests")
+    assert rule("dim", "salt", "salt-d96").endswith("; 1 test")
+    assert rule("objectives", "salt", "lewm", "lewm-pldm").endswith("; 2 tests")
+    assert rule("seeds", "salt", "lewm-history3", "salt-s1", "lewm-s1-history3").endswith("; 1 test")
+    assert rule("objective", "salt-starts1", "lewm-starts1-history3").endswith("; one test")
+    long = [cell("reacher", m, range(9), "long", h) for m in ("salt", "lewm") for h in (10, 15, 20)]
+    assert report("horizon", findings(*long)).claim.rule.endswith("; 3 tests")
+
+
 def test_growth_of_a_free_base_matrix_is_compared_with_lewm():
     def diagnosed(method, growths):
         norms = tuple((1.0, growth) for growth in growths)
