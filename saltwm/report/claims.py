@@ -1,8 +1,8 @@
 """Which of the paper's claims hold in the records: each by a rule written here, none typed by hand.
 
-A claim holds, does not hold, or is not shown. It is not shown where the evidence does not decide: a paired test with
-p >= 0.05, intervals that overlap, or, where a quantity was recorded without an interval, two values that are within 5 %
-of each other.
+A claim holds, does not hold, or is not shown. It is not shown where the evidence does not decide: a paired test whose
+p, corrected by Holm for all tests of the claim, is >= 0.05, intervals that overlap, or, where a quantity was recorded
+without an interval, two values that are within 5 % of each other.
 
 LeWM is judged as the paper runs it, with its history of three frames: it plans with them (App. B.5) and its rollouts
 are measured from them (App. C.1). Where only a plan or a diagnosis from one frame is recorded, that one is judged, and
@@ -278,8 +278,8 @@ def _apart(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
     verdict: Verdict = "does not hold" if reverse else "not shown"
     if below_from is not None and below_from <= OVERLAP_STEPS + 1:
         verdict = "holds"
-    measurements = " and ".join(str(len(d.propagation_measured) or 3) for d in (salt, lewm))
-    return f"{where}; SALT {ends[0]}, LeWM {ends[1]} at k={count}, {measurements} measurements", verdict
+    counts = " and ".join(str(len(d.propagation_measured) or "an unrecorded number of") for d in (salt, lewm))
+    return f"{where}; SALT {ends[0]}, LeWM {ends[1]} at k={count}, {counts} measurements", verdict
 
 
 def _rho(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:

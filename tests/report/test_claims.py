@@ -124,6 +124,17 @@ def test_rollout_errors_are_compared_by_their_ranges_over_the_measurements(copy)
     assert verdicts(copy)[ends] == ["holds"]
 
 
+def test_a_number_of_measurements_that_was_not_recorded_is_not_made_up(copy):
+    def told():
+        apart = "SALT's propagation norms lie below LeWM's after step 4"
+        (claim,) = (one for one in claims(read_findings(copy)) if one.sentence == apart)
+        return claim.findings[0].measured
+
+    assert ", an unrecorded number of and an unrecorded number of measurements" in told()
+    change(copy, "salt", Diagnosis, "diagnosis.json", propagation_measured=((1.0,) * 20,) * 9)
+    assert ", 9 and an unrecorded number of measurements" in told()
+
+
 def test_where_salt_is_below_at_first_only_it_is_not_called_never_below(copy):
     change(copy, "salt", Diagnosis, "diagnosis.json", rollout_error=(0.1, 0.9), rollout_low=(), rollout_high=())
     change(copy, "lewm", Diagnosis, "diagnosis.json", rollout_error=(0.2, 0.4), rollout_low=(), rollout_high=())
