@@ -114,11 +114,12 @@ def document(findings: Findings, command: str, folder: Path = DOCUMENT.parent) -
         "# Results of other searches" if of_searches else "# Results",
         one_per_line(
             f"Made from the records in `{findings.results}` by `{command}`, not by hand. "
-            f"Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %; a difference is claimed "
-            "only where the exact paired test has p < 0.05; Holm's p, corrected for all tests of a table, stands "
-            "beside it. Intervals and tests are over tasks, so they speak of the trained models at hand; where a row "
-            "names several training seeds, a difference must show over these as well. H is the number of action blocks "
-            "that are planned, and carried out before the next look. " + HOW_TO_COMPARE
+            f"Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %. Each claim and study prints its "
+            "rule; where that is a paired test, Holm's p < 0.05 over all its tests decides. `better` and `worse` in "
+            "Paired comparisons need p < 0.05 of their own test, and their interval; Holm's p, for all tests of that "
+            "table, stands beside it. Intervals and tests are over tasks, so they speak of the trained models at hand; "
+            "where a row names several training seeds, a difference must show over these as well. H is the number of "
+            "action blocks that are planned, and carried out before the next look. " + HOW_TO_COMPARE
         ),
         *(f"> Unfinished: {escaped(note)}" for note in findings.unfinished),
         *_claims(judged),
