@@ -7,6 +7,7 @@ in a table of their own ("search"), and models that depart from their recipe in 
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from saltwm.disk.records import Cell, Diagnosis, Evaluation, OfRun
 from saltwm.evaluation.anatomy import Failure
@@ -518,8 +519,21 @@ def training(findings: Findings) -> Table | None:
 
 
 def _where_cards_are(findings: Findings) -> str:
-    cards = findings.results / "cards"
-    return f" Runs whose weights are not shipped have a card in `{cards}`." if any(cards.glob("*.md")) else ""
+    folder, own = findings.results / "cards", _not_shipped(findings)
+    cards = {card.stem for card in folder.glob("*.md")}
+    if not cards:
+        return ""
+    return (
+        f" Of {len(own)} evaluated or diagnosed runs whose weights are not shipped, {len(own & cards)} have a card in "
+        f"`{folder}`; of the others there are records alone."
+    )
+
+
+def _not_shipped(findings: Findings) -> set[str]:
+    """Names of the runs whose records do not name weights in a checkout's checkpoints/."""
+    places = [(tables.run_name(cell.evaluation), cell.evaluation.checkpoint) for cell in findings.cells]
+    places += [(run.name, d.run) for run, d in _diagnosed(findings)]
+    return {name for name, place in places if name and place and Path(place).parent != Path("checkpoints")}
 
 
 # --- failures ------------------------------------------------------------------------------------------------------

@@ -103,9 +103,23 @@ def test_cards_of_runs_are_named_where_there_are_some(text, results, tmp_path):
     assert "have a card" not in text
     copy = shutil.copytree(results, tmp_path / "results")
     durable.make_folder(copy / "cards")
-    (copy / "cards" / "two-room-salt-s1.md").write_text("# SALT on Two-Room, seed 1\n")
+    for name in ("two-room-salt", "of-no-record"):
+        (copy / "cards" / f"{name}.md").write_text(f"# {name}\n")
+    path = copy / "diagnostics" / "cube-salt" / "diagnosis.json"
+    durable.write_json(path, durable.read_json(path) | {"run": "checkpoints/cube-salt"})
+    for path in copy.glob("evaluations/*/evaluation.json"):
+        record = durable.read_json(path)
+        if record["checkpoint"] == "runs/cube-salt/checkpoints/step-000200":
+            durable.write_json(path, record | {"checkpoint": "checkpoints/cube-salt"})
     note = sections.training(read_findings(copy)).note
-    assert note.endswith(f" Runs whose weights are not shipped have a card in `{copy}/cards`.")
+    assert f" Of 3 evaluated or diagnosed runs whose weights are not shipped, 1 have a card in `{copy}/cards`;" in note
+
+
+def test_the_first_lines_tell_by_which_p_something_is_claimed(text):
+    first = text.partition("\n## ")[0]
+    assert "where that is a paired test, Holm's p < 0.05 over all its tests decides." in first
+    assert "`better` and `worse` in Paired comparisons need p < 0.05 of their own test, and their interval;" in first
+    assert "Those of runs whose weights are not shipped want their training first," in first
 
 
 def test_table_one_has_the_mean_and_the_quoted_methods_marked_as_quoted(text, results):
