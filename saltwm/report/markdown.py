@@ -12,6 +12,7 @@ from urllib.parse import quote
 from saltwm.disk import durable
 from saltwm.evaluation.contests import contest_of, method_of
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
+from saltwm.evaluation.statistics import ALPHA
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report import decoded, paper_figures, sections, studies, tables
 from saltwm.report.claims import PAPERS_LEWM, Claim, claims, papers_lewm
@@ -114,12 +115,11 @@ def document(findings: Findings, command: str, folder: Path = DOCUMENT.parent) -
         "# Results of other searches" if of_searches else "# Results",
         one_per_line(
             f"Made from the records in `{findings.results}` by `{command}`, not by hand. "
-            f"Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %. Each claim and study prints its "
-            "rule; where that is a paired test, Holm's p < 0.05 over all its tests decides. `better` and `worse` in "
-            "Paired comparisons need p < 0.05 of their own test, and their interval; Holm's p, for all tests of that "
-            "table, stands beside it. Intervals and tests are over tasks, so they speak of the trained models at hand; "
-            "where a row names several training seeds, a difference must show over these as well. H is the number of "
-            "action blocks that are planned, and carried out before the next look. " + HOW_TO_COMPARE
+            f"Columns marked † are {paper_figures.WHAT_IT_IS}. Intervals are 95 %. {_how_judged(has_papers)} "
+            "Intervals and tests are over tasks, so they speak of the trained models at hand; where a row names "
+            "several training seeds, a difference must show over these as well. H is the number of action blocks that "
+            f"are planned, and carried out before the next look. {HOW_TO_COMPARE} Those of runs whose weights are not "
+            "shipped want their training first, which `saltwm study NAME` repeats for a study's."
         ),
         *(f"> Unfinished: {escaped(note)}" for note in findings.unfinished),
         *_claims(judged),
@@ -140,6 +140,17 @@ def document(findings: Findings, command: str, folder: Path = DOCUMENT.parent) -
     ]
     shown = {one.file: one.drawing for one in reports} | {one.file: one.drawing for one in drawings}
     return Document("\n\n".join(parts) + "\n", {file: on_white(drawing.light) for file, drawing in shown.items()})
+
+
+def _how_judged(has_papers: bool) -> str:
+    """By which p something is claimed; a folder of other searches has no claims and no paired comparisons."""
+    if not has_papers:
+        return "Beside the p of a test stands Holm's, for all tests of its table."
+    return (
+        f"Each claim and study prints its rule; where that is a paired test, Holm's p < {ALPHA:g} over all its tests "
+        f"decides. `better` and `worse` in Paired comparisons need p < {ALPHA:g} of their own test, and their "
+        "interval; Holm's p, for all tests of that table, stands beside it."
+    )
 
 
 def _success(findings: Findings) -> tuple[bool, list[str]]:
