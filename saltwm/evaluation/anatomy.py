@@ -89,7 +89,7 @@ def failed_episodes(pair: PairedAnatomy, cells: Mapping[str, Cell]) -> Iterator[
 
 
 def anatomy(episodes: Sequence[EpisodeRecord], kinds: Sequence[str] = ()) -> Anatomy:
-    """The failed episodes by kind, with rates over all episodes (Table anatomy-rate).
+    """The failed episodes by kind, with rates over all episodes (Table 6).
 
     `kinds` are those of the episodes' tasks, in the same order; success is then counted by them too.
     """

@@ -27,7 +27,7 @@ from saltwm.model.folded import FoldedAffine, FoldedRollout
 from saltwm.model.orthogonal import exp_skew
 from saltwm.model.transition import FastRollout, Transition
 
-INITIAL_S = 3.0  # Table of App. B.3: A0 = tanh(3) I = 0.9951 I
+INITIAL_S = 3.0  # Table 5 (App. B.3): A0 = tanh(3) I = 0.9951 I
 
 
 class StateAffine(Transition):
