@@ -28,7 +28,7 @@ class Recipe(NamedTuple):
 _SUITES = (
     Suite((), protocols=("paper",), seeds=(1, 2, 3), tasks=50, history=HISTORY),  # App. B.5
     Suite((), protocols=("clean",), tasks=100, history=HISTORY),
-    # App. E.1 follows App. B.5, three seeds of 50 tasks; that many plans of LeWM would take two cores half a day.
+    # App. E.1 follows App. B.5, three seeds of 50 tasks; LeWM's plans for them would take a core 4 to 8 hours.
     Suite((), protocols=("long",), tasks=12, horizons=(10, 15, 20), history=HISTORY),
 )
 # Block poses change slowly: windows of 6 frames show twice as many of them as windows of 12 in the same time.

@@ -191,7 +191,7 @@ PLANS: dict[str, Plan] = {
         "Sec. 4.5, Table 7, Figure 4",
         "does SALT keep its advantage over long horizons?",
         _over(FOUR, model=("salt", "lewm")),
-        # Twelve tasks a seed, as the first cells had: LeWM's plans take minutes each.
+        # Twelve tasks a seed, as the first cells had: 7 to 12 minutes of a core with LeWM, a tenth of it with SALT.
         (Asked("long", (1, 2), (10, 15, 20), 12),),
         (Asked("long", (3, 4), (10, 15, 20), 12),),
         diagnosed=False,
