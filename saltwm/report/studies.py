@@ -42,8 +42,9 @@ HOW = (
     "Each is made by one command, which the list of the paper's tables and figures names. Rules stand in the code "
     "(`saltwm/report/studies.py`). Those of `seeds`, `lambda`, `objective` and of the claims about errors and planning "
     "were made stricter after some runs had been seen, and so was the paired test that they share; LAB.md says which "
-    "verdicts that changed, and none was gained. p is of one test, Holm's of all tests of a study together. "
-    "One training seed unless a row names another. LeWM plans with three frames unless a row or a note says one."
+    "verdicts that changed, and none was gained. `saltwm study` lists what is left of each and what it costs. p is of "
+    "one test, Holm's of all tests of a study together. One training seed unless a row names another. LeWM plans with "
+    "three frames unless a row or a note says one."
 )
 BOOTSTRAPS = 10_000
 
@@ -473,7 +474,8 @@ def study_reports(findings: Findings) -> list[StudyReport]:
 
 
 def _report(evidence: Evidence) -> StudyReport | None:
-    study, points, missing = evidence.study, [], 0
+    study, points = evidence.study, []
+    missing: dict[str, list[str]] = {}
     lines: list[tuple[Entry | str, ...]] = []
     begun = {tables.environment_name(environment) for environment in _begun_in(evidence)}
     if not begun:
@@ -490,12 +492,13 @@ def _report(evidence: Evidence) -> StudyReport | None:
             elif row := study.instead(environment, arm):
                 instead.append(row)
             else:
-                missing += 1
+                place = f"{arm.label} at H={horizon}" if len(study.horizons) > 1 else arm.label
+                missing.setdefault(tables.environment_name(environment), []).append(place)
         lines += instead if len(lines) > found else []
     lines += study.pooled(evidence)
     header = ("environment", *(["H"] if len(study.horizons) > 1 else []), "variant", "percent", "reached", "interval")
     note = f"Study `{study.name}`, protocol `{study.protocol}`."
-    note += f" {missing} evaluation{'s' * (missing > 1)} of the study still to be run." if missing else ""
+    note += _left_in_words(missing) if missing else ""
     note += f" {study.note}" if study.note else ""
     return StudyReport(
         study.name,
@@ -508,9 +511,16 @@ def _report(evidence: Evidence) -> StudyReport | None:
         ),
         _claim(evidence),
         success_by_variant(study.title, [point for point in points if point.group in begun], size=(7.5, 3.0)),
-        missing,
+        sum(map(len, missing.values())),
         study.sentences(evidence),
     )
+
+
+def _left_in_words(missing: dict[str, list[str]]) -> str:
+    """A sentence on the evaluations that are not there, by environment."""
+    count = sum(map(len, missing.values()))
+    places = "; ".join(f"{environment}: {', '.join(arms)}" for environment, arms in missing.items())
+    return f" {count} evaluation{'s' * (count > 1)} of the study still to be run ({places})."
 
 
 def _claim(evidence: Evidence) -> Claim:

@@ -220,6 +220,17 @@ def test_a_rule_says_how_many_tests_it_makes():
     assert report("horizon", findings(*long)).claim.rule.endswith("; 3 tests")
 
 
+def test_what_is_left_of_a_study_is_named():
+    found = report("dim", findings(cell("two-room", "salt", ()), cell("two-room", "salt-d96", ())))
+    left = "4 evaluations of the study still to be run (Two-Room: 384; Reacher: 96, 192, 384)."
+    assert found.table.note.endswith(left)
+    assert found.missing == 4
+    three = [cell("reacher", method, (), "long", 10) for method in ("salt", "lewm", "lewm-history3")]
+    assert "Reacher: SALT at H=15, LeWM at H=15, LeWM, one frame at H=15, SALT at H=20" in (
+        report("horizon", findings(*three)).table.note
+    )
+
+
 def test_growth_of_a_free_base_matrix_is_compared_with_lewm():
     def diagnosed(method, growths):
         norms = tuple((1.0, growth) for growth in growths)
