@@ -17,6 +17,7 @@ from saltwm.data.features import FrozenEncoder, Pictures, features_for
 from saltwm.data.windows import Batch, Windows
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import Origin, RunInfo
+from saltwm.disk.claim import require_outside_datasets
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.journal import Tracker
 from saltwm.disk.lineage import Start, check_restarts, is_frozen, load_origin, prolonged
@@ -110,6 +111,7 @@ def train(
     """
     devices = devices or Devices()
     check_options(config)
+    require_outside_datasets(out, remedy="own run folder")
     if (out / checkpoint.RUN_FILE).exists():  # the data as they were when the run began, should they have grown since
         dataset = dataset.as_of(checkpoint.read_run(out).dataset_sha256)
     # No memory, no time: sizes that do not fit together are refused before anything is written.

@@ -13,6 +13,8 @@ REMEDIES = {
     "look at the data": "see it with: saltwm data info {path}",
     "look at the model": "see it with: saltwm info {path}",
     "append": "or add these episodes with --append",
+    "own folder": "give the output a place of its own, such as --out work/NAME",
+    "own run folder": "give the run a folder of its own, such as --out runs/NAME",
     "go on": "the same command goes on",
     "own name": "or give this one a name of its own with --method NAME",
     "name your environment": "make a class of your own known with: saltwm --env my_module:MyEnv VERB ...",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saltwm.cli.printing import RESULTS, aligned, announce, next_command, readable, results_table, say
+from saltwm.disk.claim import require_outside_datasets
 from saltwm.disk.shipped import spoken
 from saltwm.ground.config import ProtocolName
 from saltwm.ground.strict_json import to_plain
@@ -62,12 +63,21 @@ def perform(job: Any) -> None:
     """Do a job and print what came of it."""
     if isinstance(job, Data | Env):
         job = job.job
+    _require_own_place(job)
     if isinstance(job, Composite):
         for one in job.jobs():
             announce(naming_models(spell(one)))
             with job.around(one):
                 perform(one)
     _print(tell(job, job.do()), getattr(job, "json", False))
+
+
+def _require_own_place(job: Job) -> None:
+    """UsageError for a job that would write into a dataset, before it writes; what makes one may go on with it."""
+    out = getattr(job, "out", None)
+    if isinstance(out, Path) and not isinstance(job, Train):  # training looks itself, also when Python starts it
+        makes_one = isinstance(job, Collect | DataImport)
+        require_outside_datasets(out.resolve().parent if makes_one else out, remedy="own folder")
 
 
 def _print(result: Told | None, as_json: bool) -> None:

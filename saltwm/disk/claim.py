@@ -43,3 +43,14 @@ def require_unused(folder: Path, own: str | None = None) -> None:
     strangers = sorted(e.name for e in folder.iterdir() if e.name != durable.LOCK_FILE) if folder.exists() else []
     if strangers and own not in strangers:
         raise UsageError(f"{folder}: not empty (it holds {strangers[0]}); choose another folder")
+
+
+def require_outside_datasets(path: Path, remedy: str) -> None:
+    """UsageError for a place in a dataset: what is written there would make it one that nothing opens any more."""
+    from saltwm.disk.layout import RECIPE_FILE
+
+    place = path.resolve()
+    around = next((folder for folder in (place, *place.parents) if (folder / RECIPE_FILE).is_file()), None)
+    if around is not None:
+        what = "a dataset" if around == place else f"lies in the dataset {around.name}"
+        raise UsageError(f"{path}: {what}", remedy=remedy)

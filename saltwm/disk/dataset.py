@@ -23,6 +23,8 @@ from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.ground.strict_json import IF_SET, from_plain, to_plain
 
 Verify = Literal["full", "sizes"]
+MOST_NAMED = 20
+"""Entries that one error names."""
 
 
 class Dataset:
@@ -407,10 +409,13 @@ def _check_entries(path: Path, recipe: Recipe) -> None:
     present = {entry.name for entry in path.iterdir()} - {durable.LOCK_FILE}
     for name in sorted(expected - present):
         raise DamagedError(f"{path / name}: missing")
-    for name in sorted(present - expected - _growing(path, recipe)):
-        if durable.is_leftover(name):
-            continue  # of a growth that goes on or was interrupted, and no part of anything
-        raise DamagedError(f"{path / name}: does not belong to the dataset; move it elsewhere")
+    # A leftover is of a growth that goes on or was interrupted, and no part of anything.
+    strangers = [n for n in sorted(present - expected - _growing(path, recipe)) if not durable.is_leftover(n)]
+    if len(strangers) == 1:
+        raise DamagedError(f"{path / strangers[0]}: does not belong to the dataset; move it elsewhere")
+    if strangers:
+        named = ", ".join(strangers[:MOST_NAMED]) + (", ..." if len(strangers) > MOST_NAMED else "")
+        raise DamagedError(f"{path}: {len(strangers)} entries do not belong to the dataset ({named}); move them elsewhere")
     for name in sorted(expected):
         if (path / name).is_symlink():
             raise DamagedError(f"{path / name}: is a link; a dataset never has one")

@@ -11,8 +11,9 @@ from small_datasets import make_recipe, write_dataset
 from saltwm.cli import main
 from saltwm.cli.telling import tell
 from saltwm.disk import checkpoint
+from saltwm.disk.dataset import Dataset
 from saltwm.envs import users
-from saltwm.ground.errors import UsageError
+from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.shelf import Item, held_out_data
@@ -89,6 +90,46 @@ def test_what_would_be_ignored_or_cannot_be_is_refused_in_one_line(words, said, 
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("inside", ["", "/runs/first"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train DATA --out PLACE --preset quick",
+        "evaluate RUN --data DATA --out PLACE",
+        "diagnose RUN --data DATA --out PLACE",
+        "data stats DATA --out PLACE/stats.png",
+        "data preview DATA --out PLACE",
+        "report OUT --out PLACE",
+    ],
+)
+def test_nothing_is_written_into_a_dataset(words, inside, run, dataset, tmp_path, capsys):
+    place = f"{dataset.path}{inside}"
+    before = sorted(dataset.path.rglob("*"))
+    with pytest.raises(SystemExit) as stopped:
+        main(words.replace("PLACE", place).replace("DATA", str(dataset.path)).replace("RUN", str(run)).split())
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert ("a dataset; give the" in error) if place.endswith("two-room") and "png" not in words else "lies in" in error
+    assert "of its own, such as --out " in error
+    assert error.count("\n") == 1
+    assert sorted(dataset.path.rglob("*")) == before
+
+
+def test_a_dataset_is_not_collected_inside_another(dataset, capsys):
+    with pytest.raises(SystemExit):
+        main(["collect", "two-room", "--out", str(dataset.path / "more")])
+    assert f"{dataset.path}: a dataset; give the output a place of its own" in capsys.readouterr().err
+    assert not (dataset.path / "more").exists()
+
+
+def test_all_that_does_not_belong_to_a_dataset_is_named_at_once(tmp_path):
+    write_dataset(tmp_path / "d", make_recipe())
+    for name in ("checkpoints", "run.json"):
+        (tmp_path / "d" / name).mkdir()
+    with pytest.raises(DamagedError, match=r"2 entries do not belong to the dataset \(checkpoints, run.json\); move"):
+        Dataset.open(tmp_path / "d")
 
 
 def test_a_planners_setting_is_no_option_of_a_verb_without_a_planner(capsys):
