@@ -63,6 +63,7 @@ def perform(job: Any) -> None:
     """Do a job and print what came of it."""
     if isinstance(job, Data | Env):
         job = job.job
+    job = _with_known_environments(job)
     _require_own_place(job)
     if isinstance(job, Composite):
         for one in job.jobs():
@@ -70,6 +71,18 @@ def perform(job: Any) -> None:
             with job.around(one):
                 perform(one)
     _print(tell(job, job.do()), getattr(job, "json", False))
+
+
+def _with_known_environments(job: Job) -> Job:
+    """The job with the names of environments that a person spelt in another way."""
+    given = {name: getattr(job, name, None) for name in ("environment", "environments")}
+    words = {name: value for name, value in given.items() if isinstance(value, str | tuple)}
+    if not words:
+        return job
+    from saltwm.envs import spelled
+
+    known = {name: spelled(v) if isinstance(v, str) else tuple(map(spelled, v)) for name, v in words.items()}
+    return dataclasses.replace(job, **known)
 
 
 def _require_own_place(job: Job) -> None:

@@ -10,7 +10,7 @@ from saltwm.envs.base import PlanningEnv
 from saltwm.ground.checks import one_of
 from saltwm.ground.extras import needs
 
-__all__ = ["ENVIRONMENTS", "PlanningEnv", "adapt", "env_class", "has_simulator", "introduce", "make_env", "register"]
+__all__ = ["ENVIRONMENTS", "PlanningEnv", "adapt", "env_class", "has_simulator", "introduce", "make_env", "register", "spelled"]
 
 _WHERE = {
     "two-room": ("saltwm.envs.two_room", "TwoRoom"),
@@ -36,6 +36,7 @@ def env_class(name: str) -> type[PlanningEnv]:
     The name may come from a file. It is looked up, never imported: a class of a user's is found if the user has named
     it (`introduce`, SALTWM_ENVIRONMENTS) or has installed a package that offers it under this name.
     """
+    name = spelled(name)
     if name not in _WHERE:
         found = users.find(name)
         if found is not None:
@@ -60,6 +61,11 @@ def introduce(word: str) -> str:
     """
     if ":" in word:
         return users.enter(word, taken=ENVIRONMENTS)
+    return spelled(word)
+
+
+def spelled(word: str) -> str:
+    """The name that spellings such as pusht and TwoRoom stand for; another word as it is. Imports nothing."""
     plain = {_squashed(name): name for name in ENVIRONMENTS}
     return word if word in users.names() else plain.get(_squashed(word), word)
 

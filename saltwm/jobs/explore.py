@@ -86,14 +86,14 @@ def configured(explorer: "Explorer") -> "uvicorn.Config":
 
 def folders_of(given: tuple[str, ...]) -> list[Path]:
     """The folders that words stand for: paths, environments of the shelf, or all that is shipped."""
-    from saltwm.envs import ENVIRONMENTS
+    from saltwm.envs import ENVIRONMENTS, spelled
 
     if not given:
         return _shipped(ENVIRONMENTS)
     folders: list[Path] = []
     for word in given:
-        if word in ENVIRONMENTS and not Path(word).exists():
-            folders += _shipped((word,))
+        if spelled(word) in ENVIRONMENTS and not Path(word).exists():
+            folders += _shipped((spelled(word),))
         else:
             folders.append(Path(word))
     return folders

@@ -16,7 +16,7 @@ from saltwm.cli.telling import _judged, _spell_in, _without_simulator
 from saltwm.data.fields import fields_of
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.dataset import Dataset
-from saltwm.envs import ENVIRONMENTS, adapt, env_class, introduce, make_env, users
+from saltwm.envs import ENVIRONMENTS, adapt, env_class, introduce, make_env, spelled, users
 from saltwm.envs.base import PlanningEnv, StateField, read_fields, spell_fields
 from saltwm.envs.check import check_environment
 from saltwm.ground.errors import DamagedError, ShapeError, UsageError
@@ -189,7 +189,8 @@ def test_an_installed_package_offers_an_environment_by_name(own_module: str, mon
 
 @pytest.mark.parametrize(("word", "name"), [("pusht", "push-t"), ("TwoRoom", "two-room"), ("ogbcube", "cube")])
 def test_other_spellings_are_understood(word: str, name: str) -> None:
-    assert introduce(word) == name
+    assert introduce(word) == spelled(word) == name
+    assert env_class(word) is env_class(name)
 
 
 # --- adapted ---------------------------------------------------------------------------------------------------------

@@ -15,6 +15,6 @@ def test_an_environment_is_looked_for_on_the_shelf_wherever_the_package_has_it(t
         if name != "two-room-data":
             (installed / name / "shipment.json").touch()
     monkeypatch.setattr(explore, "shelf_folder", lambda: installed)
-    assert folders_of(("two-room",)) == [installed / name for name in names]
+    assert folders_of(("two-room",)) == folders_of(("TwoRoom",)) == [installed / name for name in names]
     with pytest.raises(UsageError, match=f"nothing is shipped for reacher under {installed}"):
         folders_of(("reacher",))
