@@ -9,6 +9,8 @@ from saltwm.jobs.job import Job, command_line, flag
 REMEDIES = {
     "collect": "make one with: saltwm collect ENV --episodes N --out {path}",
     "make a dataset": "saltwm collect and saltwm data import make one",
+    "import": "import it with: saltwm data import {path} --env ENV --out data/NAME",
+    "import its folder": "import the folder that it lies in with: saltwm data import {path} --out data/NAME",
     "train": "make one with: saltwm train DATASET --out {path}",
     "look at the data": "see it with: saltwm data info {path}",
     "look at the model": "see it with: saltwm info {path}",

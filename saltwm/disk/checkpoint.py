@@ -22,7 +22,7 @@ from saltwm.disk import durable
 from saltwm.disk.claim import claim
 from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.layout import Source
-from saltwm.disk.shipped import did_you_mean, named
+from saltwm.disk.shipped import named, require_no_misnomer
 from saltwm.ground import own_code
 from saltwm.ground.config import ModelConfig, RunConfig, WorldSpec
 from saltwm.ground.errors import (
@@ -378,8 +378,7 @@ def find_checkpoint(path: Path, say: Callable[[str], None] = _say_aside) -> Path
     path = named(path)
     if (path / INFO_FILE).exists():
         return path
-    if question := did_you_mean(path):
-        raise UsageError(f"{path}: no training run is there{question}")
+    require_no_misnomer(path, "training run", "-salt")
     model = read_run(path).run.model.model
     if own_code.is_place(model):
         own.require_named(model, path)  # or each of its checkpoints would be called damaged

@@ -15,11 +15,11 @@ from saltwm.disk import durable, layout
 from saltwm.disk.arrays import first_line, open_array, read_context, read_table
 from saltwm.disk.durable import read_config
 from saltwm.disk.layout import Recipe, part_path
-from saltwm.disk.shipped import did_you_mean, named
+from saltwm.disk.shipped import named, require_no_misnomer
 from saltwm.ground import budget
 from saltwm.ground.checks import check
 from saltwm.ground.config import Variant, WorldSpec
-from saltwm.ground.errors import DamagedError, UsageError
+from saltwm.ground.errors import DamagedError, UsageError, not_a_dataset
 from saltwm.ground.strict_json import IF_SET, from_plain, to_plain
 
 Verify = Literal["full", "sizes"]
@@ -325,10 +325,9 @@ def hash_of(attributes: dict[str, Any]) -> str:
 def read_root(path: Path) -> _Attributes:
     """The attributes, if the dataset is complete and the root file is byte for byte as it was written."""
     file = path / layout.ROOT_FILE
-    if question := did_you_mean(path):
-        raise UsageError(f"{path}: no such dataset{question}")
+    require_no_misnomer(path, "dataset", "-data")
     if not path.is_dir():
-        raise UsageError(f"{path}: no such dataset", remedy="collect", path=path)
+        raise not_a_dataset(path)
     if not file.exists():
         raise _incomplete(path)
     root = durable.read_json(file)

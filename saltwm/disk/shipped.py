@@ -5,6 +5,16 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+from saltwm.ground.errors import UsageError
+
+
+MODELS_OF_A_CHECKOUT = (
+    *(f"{environment}-{model}" for environment in ("two-room", "push-t", "reacher", "cube") for model in ("salt", "lewm")),
+    "push-t-salt-two-stage",
+    "reacher-salt-memory",
+)
+"""Models in checkpoints/ of the repository; setup.py puts some of them into a wheel."""
+
 
 def shelf_folder() -> Path:
     """The folder with NAME-salt, NAME-lewm and NAME-data."""
@@ -22,12 +32,30 @@ def named(path: Path | str) -> Path:
     return shipped if shipped.is_dir() else path
 
 
-def did_you_mean(path: Path) -> str:
-    """A question to end an error with, where a name that leads nowhere is nearly that of something shipped."""
-    near = (
-        [] if path.exists() or len(path.parts) > 1 else difflib.get_close_matches(path.name, names(), n=1, cutoff=0.8)
-    )
-    return f"; did you mean {near[0]}, which is shipped?" if near else ""
+def require_no_misnomer(path: Path, what: str, ending: str) -> None:
+    """UsageError for a name that leads nowhere, where it is nearly that of something shipped, or an environment's.
+
+    `what` is wanted: a training run, whose shipped names end with -salt, or a dataset, whose names end with -data.
+    """
+    if path.exists() or len(path.parts) > 1:
+        return
+    if path.name in MODELS_OF_A_CHECKOUT:
+        raise UsageError(f"{path}: a checkout of saltwm has this model, and this installation has not")
+    of_environment = f"{_environment(path.name)}{ending}"
+    if of_environment in names():
+        shipped = "shipped data of it are" if ending == "-data" else "a shipped model of it is"
+        raise UsageError(f"{path}: an environment, not a {what}; {shipped} {of_environment}")
+    near = difflib.get_close_matches(path.name, names(), n=1, cutoff=0.8)
+    if near:
+        raise UsageError(f"{path}: no such {what}; did you mean {near[0]}, which is shipped?")
+
+
+def _environment(word: str) -> str | None:
+    """The environment of the package that a word stands for."""
+    from saltwm.envs import ENVIRONMENTS, spelled
+
+    name = spelled(word)
+    return name if name in ENVIRONMENTS else None
 
 
 def data_beside(name: str) -> str | None:

@@ -88,6 +88,23 @@ def not_a_run(path: Path) -> UsageError:
     return UsageError(f"{path}: not a training run or checkpoint (no run.json){hint}")
 
 
+BENCHMARK_FILES = (".h5", ".hdf5", ".h5.zst", ".hdf5.zst", ".tar.zst")
+"""Endings of the public benchmark's files."""
+_VIDEOS = (".mp4", ".mkv", ".webm", ".mov", ".avi", ".csv", ".parquet")
+"""Endings of files that recordings have in their folder."""
+
+
+def not_a_dataset(path: Path) -> UsageError:
+    """There is no folder at `path`: what is there instead, and what to do about it."""
+    if not path.exists():
+        return UsageError(f"{path}: no such dataset", remedy="collect", path=path)
+    if path.name.lower().endswith(BENCHMARK_FILES):
+        return UsageError(f"{path}: a file, not a dataset folder", remedy="import", path=path)
+    if path.name.lower().endswith(_VIDEOS):
+        return UsageError(f"{path}: a file, not a dataset folder", remedy="import its folder", path=path.parent)
+    return UsageError(f"{path}: a file, not a dataset folder")
+
+
 def out_of_memory(error: MemoryError | RuntimeError) -> OutOfMemory | None:
     """The error in one line, if it is a lack of memory: Python, NumPy and torch each say so in their own way."""
     text = " ".join(str(error).split())

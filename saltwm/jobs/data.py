@@ -8,7 +8,7 @@ import tyro
 
 from saltwm.disk.durable import read_config
 from saltwm.ground.checks import at_least
-from saltwm.ground.errors import UsageError
+from saltwm.ground.errors import BENCHMARK_FILES, UsageError
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some, flag, spell
 
@@ -96,9 +96,6 @@ class DataPreview(_OfDataset):
         from saltwm.jobs.inspection import preview
 
         return preview(self.opened(), self.out, only=self.only)
-
-
-BENCHMARK_FILES = (".h5", ".hdf5", ".h5.zst", ".hdf5.zst", ".tar.zst")
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 from small_datasets import make_recipe, write_dataset
 
-from saltwm.cli import main
+from saltwm.cli import main, parse, telling
 from saltwm.cli.telling import tell
 from saltwm.disk import checkpoint
+from saltwm.disk import shipped as shipped_names
 from saltwm.disk.dataset import Dataset
 from saltwm.envs import users
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
+from saltwm.jobs.reproduce import Reproduce
 from saltwm.jobs.shelf import Item, held_out_data
 from saltwm.jobs.shipment import how_learnt
 from saltwm.jobs.shipping import Ship, Shipped, _described, _making
+from saltwm.jobs.study import Study
 
 
 def shipped(path, environment, held_out, lacking=None):
@@ -90,6 +93,49 @@ def test_what_would_be_ignored_or_cannot_be_is_refused_in_one_line(words, said, 
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("evaluate two-room --data two-room-data", "two-room: an environment, not a training run; a shipped model of it is two-room-salt"),
+        ("evaluate two-room-salt --data TwoRoom", "TwoRoom: an environment, not a dataset; shipped data of it are two-room-data"),
+        ("info two-room-sal", "two-room-sal: no such training run; did you mean two-room-salt, which is shipped?"),
+        ("info my-run", "my-run: no training run is there; make one with: saltwm train DATASET --out my-run"),
+        ("data info notes.txt", "notes.txt: a file, not a dataset folder\n"),
+        ("data info take.mp4", "not a dataset folder; import the folder that it lies in with: saltwm data import . --out data/NAME"),
+        ("train a.h5 --out r", "not a dataset folder; import it with: saltwm data import a.h5 --env ENV --out data/NAME"),
+    ],
+)
+def test_a_name_or_a_file_in_the_place_of_a_folder_is_told_from_one(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes.txt", "take.mp4", "a.h5"):
+        (tmp_path / name).touch()
+    with pytest.raises(SystemExit):
+        main(words.split())
+    assert said in capsys.readouterr().err
+
+
+def test_a_model_that_only_a_checkout_has_is_said_to_be_there(tmp_path, monkeypatch, capsys):
+    shipped_here = {path.name for path in shipped_names.shelf_folder().glob("*-*") if (path / "shipment.json").exists()}
+    assert set(shipped_names.MODELS_OF_A_CHECKOUT) == shipped_here
+    monkeypatch.setattr(shipped_names, "shelf_folder", lambda: tmp_path)
+    with pytest.raises(SystemExit):
+        main(["info", "two-room-lewm"])
+    said = "saltwm: two-room-lewm: a checkout of saltwm has this model, and this installation has not\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("words", ["reproduce {} --preset quick --out w", "study seeds --environments {}"])
+def test_an_environment_may_be_spelt_in_other_ways(words, monkeypatch):
+    done = []
+    monkeypatch.setattr(telling, "tell", lambda job, result: done.append(job))
+    for kind in (Study, Reproduce):
+        monkeypatch.setattr(kind, "do", lambda job: None)
+    monkeypatch.setattr(Reproduce, "jobs", lambda job: ())
+    for word in ("two_room", "two-room"):
+        telling.perform(parse(words.format(word).split()))
+    assert done[0] == done[1]
 
 
 @pytest.mark.parametrize("inside", ["", "/runs/first"])
