@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn, Union, get_args
 import tyro
 
 from saltwm.cli.advice import advice
+from saltwm.cli.choices import require_known_choices
 from saltwm.cli.examples import EXAMPLES
 from saltwm.cli.overview import ABOUT, overview
 from saltwm.cli.printing import say, say_error
@@ -109,6 +110,7 @@ def parse(arguments: list[str]) -> Any:
         verb: Any = Union[tuple(Annotated[job, tyro.conf.subcommand(name)] for name, job in VERBS.items())]  # noqa: UP007
         return tyro.cli(verb, prog="saltwm", description=ABOUT, args=words, config=READING)
     job, rest = _addressed(words)
+    require_known_choices(job, rest)
     named = " ".join(words[: len(words) - len(rest)])
     return tyro.cli(job, prog=f"saltwm {named}", description=_description(job), args=rest, config=READING)
 

@@ -51,6 +51,25 @@ def test_a_mistyped_option_is_answered_with_those_of_its_verb_alone(capsys):
     assert "import" not in text
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("evaluate RUN --protocol cleen", "unknown protocol 'cleen'; did you mean 'clean'? (known: clean, long, paper)"),
+        ("suite RUN --protocols clean cleen", "unknown protocol 'cleen'; did you mean 'clean'?"),
+        ("evaluate RUN --protocol None", "unknown protocol 'None' (known: clean, long, paper)"),
+        ("train DATA --out RUN --preset papr", "unknown preset 'papr' (known: cpu, full-size, quick)"),
+        ("data import FILE --out DATA --format=hdf", "unknown format 'hdf'; did you mean 'hdf5'?"),
+    ],
+)
+def test_a_mistyped_choice_is_answered_with_the_nearest_in_one_line(words, said, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(words.split())
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"saltwm: {said}")
+    assert error.count("\n") == 1
+
+
 def test_a_mistyped_verb_of_a_verb_is_answered_with_the_nearest(capsys):
     code, text = said(capsys, "data", "imprt", "x", "--out", "y")
     assert (code, "did you mean 'import'" in text) == (2, True)
