@@ -67,13 +67,15 @@ class DataStats(_OfDataset):
     VERB = "data stats"
 
     out: Aside[Path] = Path("stats.png")
-    """The picture."""
+    """The picture, NAME.png."""
     json: AsJson = False
 
     def do(self) -> "DatasetStats":
         """Measure and draw."""
         from saltwm.jobs.inspection import look_at, plot_stats, stats
 
+        if self.out.suffix.lower() != ".png" or self.out.is_dir() or not self.out.parent.is_dir():
+            raise UsageError(f"{self.out}: expected a file NAME.png in a folder that is there")
         sample = look_at(self.opened())
         plot_stats(sample, self.out)
         return stats(sample)

@@ -178,6 +178,17 @@ def test_all_that_does_not_belong_to_a_dataset_is_named_at_once(tmp_path):
         Dataset.open(tmp_path / "d")
 
 
+@pytest.mark.parametrize("name", ["stats", "stats.svg", "stats.jpg", "folder.png", "no/stats.png"])
+def test_statistics_are_drawn_into_a_png_or_refused_with_nothing_left(name, dataset, tmp_path, capsys):
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(SystemExit) as stopped:
+        main(["data", "stats", str(dataset.path), "--out", str(tmp_path / name)])
+    assert stopped.value.code == 2
+    expected = f"saltwm: {tmp_path / name}: expected a file NAME.png in a folder that is there\n"
+    assert capsys.readouterr().err == expected
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder.png"]
+
+
 def test_a_planners_setting_is_no_option_of_a_verb_without_a_planner(capsys):
     with pytest.raises(SystemExit):
         main(["demo", "--mu", "3"])
