@@ -17,6 +17,8 @@ from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds, Plan
 from saltwm.planning.costs import Situation
 from saltwm.planning.looks import blocks_left, require_looks, split_plan
+from saltwm.planning.names import planner_named
+from saltwm.planning.own import name_planner
 from saltwm.planning.planners import planner_of
 from saltwm.planning.policy import Actions, Decision, Frames, View
 from saltwm.planning.prior import ActionPrior
@@ -32,7 +34,7 @@ class Agent:
     def __init__(
         self,
         model: WorldModel,
-        planner: PlannerConfig | Callable[..., Plan] | None = None,
+        planner: PlannerConfig | Callable[..., Plan] | str | None = None,
         *,
         horizon_blocks: int = 5,
         look_every: int | None = None,
@@ -49,7 +51,8 @@ class Agent:
         most (`looks.blocks_left`), and begins with what the last plan still holds. `goal_blocks` is when the goal is
         due, the horizon unless more is known.
 
-        `planner` is a config of one of saltwm's planners, or a function of your own (`planning.own` says which).
+        `planner` is a config of one of saltwm's planners, its name with any settings as on the command line, such as
+        "map,w=2", or a function of your own (`planning.own` says which).
 
         `action_low` and `action_high` bound each raw action; without them plans are unbounded, as in the paper.
         A component may be open on either side, with an infinite bound.
@@ -65,7 +68,7 @@ class Agent:
         at_least("agent: horizon_blocks", horizon_blocks)
         at_least("agent: history_frames", history_frames)
         self.model = model.eval()
-        self.planner = planner or default_planner(model, prior)
+        self.planner = _read(planner) or default_planner(model, prior)
         self.search = planner_of(self.planner)
         self.prior = fitting_prior(self.planner, model, prior, horizon_blocks)
         self.horizon_blocks = horizon_blocks
@@ -182,6 +185,15 @@ class Agent:
         blocks = np.array(executed, np.float32).reshape(1, between, skip * self.model.world.action_dim)
         done = np.array([len(episode.taken) // skip])
         return View(np.stack(episode.frames)[None], blocks, episode.goal[None], done, episode.rest)
+
+
+def _read(planner: PlannerConfig | Callable[..., Plan] | str | None) -> PlannerConfig | Callable[..., Plan] | None:
+    """The planner that a name stands for; UsageError for what can be none."""
+    if isinstance(planner, str):
+        return name_planner(planner) if ":" in planner else planner_named(planner)
+    if planner is None or isinstance(planner, PlannerConfig) or (callable(planner) and not isinstance(planner, type)):
+        return planner
+    raise UsageError(f"agent: planner {planner!r:.80}: expected a config such as MapConfig(), its name, or a function")
 
 
 def _require_room(low: Actions, high: Actions) -> None:

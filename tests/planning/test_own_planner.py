@@ -8,7 +8,7 @@ import torch
 from own_planners import SHOOTING
 from planning_models import SMALL, generators, shaken, situation
 
-from saltwm.ground.config import CEMConfig, OwnPlannerConfig
+from saltwm.ground.config import CEMConfig, GaussNewtonConfig, OwnPlannerConfig
 from saltwm.ground.errors import NonFiniteError, ShapeError, UsageError
 from saltwm.planning import own, planners
 from saltwm.planning.agent import Agent
@@ -33,6 +33,18 @@ def shooting(tmp_path, monkeypatch):
 def view():
     frames = np.zeros((2, 1, 16, 16, 3), np.uint8)
     return View(frames, np.empty((2, 0, 10), np.float32), frames[:, 0])
+
+
+def test_an_agent_takes_the_name_of_a_planner_with_settings_as_the_command_line_does():
+    assert Agent(shaken(SMALL), "gauss-newton,mu=0.1").planner == GaussNewtonConfig(mu=0.1)
+    with pytest.raises(UsageError, match="unknown planner 'gaus-newton'; did you mean 'gauss-newton'"):
+        Agent(shaken(SMALL), "gaus-newton")
+
+
+@pytest.mark.parametrize("planner", [3, GaussNewtonConfig])
+def test_what_can_be_no_planner_is_refused_before_the_first_act(planner):
+    with pytest.raises(UsageError, match="expected a config such as MapConfig"):
+        Agent(shaken(SMALL), planner)
 
 
 def test_an_agent_takes_a_function_that_searches_a_cost_or_plans_with_the_model():
