@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from saltwm.jobs.presets import PRESETS
+from saltwm.jobs.presets import PRESETS, run_config
+from saltwm.jobs.train import IN_FILES
 
 MANUAL = Path(__file__).parent.parent / "docs" / "training.md"
 
@@ -66,11 +67,15 @@ def spelled(value):
 
 
 def preset_table():
-    lines = ["| | `paper` | in the paper | `cpu` | `quick` |", "|---|---|---|---|---|"]
+    lines = ["| | `full-size` | in the paper | `cpu` | `quick` |", "|---|---|---|---|---|"]
     for name, read in ROWS.items():
         paper, cpu, quick = (spelled(read(PRESETS[preset])) for preset in ("paper", "cpu", "quick"))
         lines.append(f"| {name} | {paper} | {PLACES.get(name, 'App. B.2')} | {cpu} | {quick} |")
     return "\n".join(lines)
+
+
+def test_a_preset_has_in_python_the_name_that_a_command_gives_it():
+    assert [run_config(word) for word in IN_FILES] == [run_config(name) for name in IN_FILES.values()]
 
 
 def test_the_table_of_presets_is_that_of_the_code():

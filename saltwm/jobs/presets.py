@@ -52,11 +52,14 @@ QUICK = dataclasses.replace(
 )
 
 PRESETS: dict[str, RunConfig] = {preset.preset: preset for preset in (PAPER, CPU, QUICK)}
+OTHER_NAMES = {"full-size": "paper"}
+"""What a command calls a preset -> its name in configs and files."""
 
 
 def run_config(preset: str, model: ModelName = "salt", objective: str | None = None) -> RunConfig:
     """The preset with a model and an objective; without one, the model's own: rollout for SALT, one-step for LeWM."""
-    one_of("preset", preset, PRESETS)
+    preset = OTHER_NAMES.get(preset, preset)
+    one_of("preset", preset, PRESETS, beside="full-size, which is paper")
     base = PRESETS[preset]
     prediction, regulariser = objective_parts(model, objective)
     return dataclasses.replace(
