@@ -133,7 +133,7 @@ def test_the_hashes_of_an_index_are_those_of_the_asked_version(pin: Any, tmp_pat
 
 
 def test_a_missing_extra_is_one_line_with_the_command_that_gets_it() -> None:
-    said = r"^a test needs onnx, .*; get it with: pip install 'saltwm\[export\]'$"
+    said = r"^a test needs onnx, .*; get it with: pip install '\.\[export\]' in the folder of saltwm$"
     with pytest.raises(UsageError, match=said), needs("export", "a test"):
         raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
     with pytest.raises(UsageError, match="a test needs no_such_module"):

@@ -37,6 +37,11 @@ def require(extra: str, what: str, module: str) -> None:
         raise UsageError(_advice(extra, what, module))
 
 
+def install(extra: str) -> str:
+    """The command that gets an extra; saltwm is on no index, so it is installed from its folder."""
+    return f"pip install '.[{extra}]' in the folder of saltwm"
+
+
 def _advice(extra: str, what: str, module: str) -> str:
     """What is missing, and the command that gets it."""
-    return f"{what} needs {module}, which is not installed; get it with: pip install 'saltwm[{extra}]'"
+    return f"{what} needs {module}, which is not installed; get it with: {install(extra)}"

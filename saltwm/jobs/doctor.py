@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
+from saltwm.ground.extras import install
 from saltwm.jobs.job import AsJson, Job
 
 PACKAGES = (
@@ -105,9 +106,9 @@ def _package(name: str) -> Finding:
         return Finding(name, version(name))
     except PackageNotFoundError:
         if name in PACKAGES:
-            return Finding(name, "missing", "pip install saltwm")
+            return Finding(name, "missing", "pip install . in the folder of saltwm")
         extra, needed_by = OPTIONAL[name]
-        return Finding(name, f"not installed; only for {needed_by}", f"pip install 'saltwm[{extra}]'")
+        return Finding(name, f"not installed; only for {needed_by}", install(extra))
 
 
 def _devices() -> list[Finding]:
@@ -139,7 +140,7 @@ def _renderer(backend: str) -> Finding:
     """Try it in a child process: a broken renderer may take its process with it."""
     remedy = "apt-get install libegl1 libosmesa6 libgl1 (only the MuJoCo environments need it)"
     if importlib.util.find_spec("mujoco") is None:
-        return Finding(f"renderer {backend}", "mujoco is missing", "pip install 'saltwm[sim]'")
+        return Finding(f"renderer {backend}", "mujoco is missing", install("sim"))
     try:
         probe = subprocess.run(
             [sys.executable, "-c", RENDER_PROBE],
