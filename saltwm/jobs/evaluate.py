@@ -7,6 +7,7 @@ what the cell's job.json holds, what its workers read, and what `saltwm again` r
 import dataclasses
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
@@ -157,6 +158,7 @@ class Evaluate(Acting):
         pool = evaluation_workers(self.workers, self.ray)
         at_least("pictures", self.pictures, 0)
         settled = settle(self, self.out)
+        say_unused_history(self.history, [settled])
         with pool:
             return evaluate(settled, pool, pictures=self.pictures)
 
@@ -311,6 +313,17 @@ def settle(job: Acting, results: Path, tasks: TaskSet | None = None, *, or_fewer
     own_horizon = None if horizon == protocol.horizon_blocks else horizon
     cell = cell_name(tasks.world.environment, settled.method, protocol.name, tasks.seed, own_horizon)
     return Settled(settled, tasks, results / "evaluations" / cell)
+
+
+def say_unused_history(asked: int, cells: Sequence[Settled]) -> None:
+    """One line where more frames were asked for than any of the models looks at."""
+    from saltwm.ground.progress import note
+
+    seen = [cell.job.history for cell in cells if cell.job.run not in MODELLESS]
+    if seen and max(seen) < asked:
+        looks = "one frame" if max(seen) == 1 else f"{max(seen)} frames at most"
+        whose = "this model looks" if len(seen) == 1 else "these models look"
+        note(f"--history {asked}: {whose} at {looks}")
 
 
 def tasks_name(environment: str, protocol: str, seed: int) -> str:

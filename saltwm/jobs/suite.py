@@ -21,6 +21,7 @@ from saltwm.jobs.evaluate import (
     check_options,
     method_name,
     open_source,
+    say_unused_history,
     settle,
     shown_history,
 )
@@ -91,6 +92,7 @@ class Suite(Job):
         settled = [settle(cell, self.out) for cell in cells]
         for job, _, folder in settled:
             job.require_own(folder)
+        say_unused_history(self.history, settled)
         _write_plan(self.out, settled)
         with pool:
             return [evaluate(cell, pool, pictures=self.pictures) for cell in settled]
