@@ -19,7 +19,8 @@ REMEDIES = {
     "own run folder": "give the run a folder of its own, such as --out runs/NAME",
     "go on": "the same command goes on",
     "own name": "or give this one a name of its own with --method NAME",
-    "name your environment": "make a class of your own known with: saltwm --env my_module:MyEnv VERB ...",
+    "name your environment": "make a class of your own known with: saltwm --env my_module:MyEnv VERB ... "
+    "(docs/environments.md)",
     "name your model": "or before any verb: saltwm --model {path} VERB ...",
     "finish": "finish it with: saltwm again {path}",
     "evaluate": "make some with: saltwm evaluate RUN --data DATA --out {path}",

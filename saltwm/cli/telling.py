@@ -408,7 +408,11 @@ def _checked(job: EnvCheck, found: "Checked") -> Told:
     else:
         words["verdict"] = "nothing works before what is MISSING for recording is there"
     verdict = {"records": found.records, "plans": found.plans}
-    then = command_line("saltwm", "collect", job.environment, "--out", "data") if found.records else None
+    then = (
+        command_line("saltwm", "collect", job.environment, "--out", f"data/{found.environment}")
+        if found.records
+        else None
+    )
     return Told(words, then, plain=dataclasses.asdict(found) | verdict)
 
 

@@ -8,9 +8,20 @@ import gymnasium
 from saltwm.envs import users
 from saltwm.envs.base import PlanningEnv
 from saltwm.ground.checks import one_of
+from saltwm.ground.errors import UsageError
 from saltwm.ground.extras import needs
 
-__all__ = ["ENVIRONMENTS", "PlanningEnv", "adapt", "env_class", "has_simulator", "introduce", "make_env", "register", "spelled"]
+__all__ = [
+    "ENVIRONMENTS",
+    "PlanningEnv",
+    "adapt",
+    "env_class",
+    "has_simulator",
+    "introduce",
+    "make_env",
+    "register",
+    "spelled",
+]
 
 _WHERE = {
     "two-room": ("saltwm.envs.two_room", "TwoRoom"),
@@ -61,6 +72,8 @@ def introduce(word: str) -> str:
     """
     if ":" in word:
         return users.enter(word, taken=ENVIRONMENTS)
+    if "." in word and (question := users.nearest_place(word)):
+        raise UsageError(f"unknown environment {word!r}{question}", remedy="name your environment")
     return spelled(word)
 
 

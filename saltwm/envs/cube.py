@@ -122,7 +122,7 @@ class Cube(MujocoEnv):
 
 
 class CubeDouble(Cube):
-    """The same with two cubes, which the oracle sometimes stacks."""
+    """Like cube, with two cubes, which the oracle sometimes stacks."""
 
     name = "cube-double"
     title = "OGBench-Cube-Double"

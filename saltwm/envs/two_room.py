@@ -45,7 +45,7 @@ RED = 255.0
 
 
 class TwoRoom(PlanningEnv):
-    """State: the disc's centre (x, y), y downwards. Action: displacement in units of SPEED, clamped to +-1."""
+    """State: the disc's centre (x, y), y downwards. Action: displacement / 5 (SPEED), clamped to +-1."""
 
     name: ClassVar[str] = "two-room"
     title: ClassVar[str] = "Two-Room"

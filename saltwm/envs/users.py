@@ -21,6 +21,7 @@ VARIABLE = "SALTWM_ENVIRONMENTS"
 GROUP = "saltwm.environments"
 """Entry points of installed packages: name = "module:Class"."""
 
+_PLACE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _entered: dict[str, type[PlanningEnv]] = {}
 
 
@@ -47,8 +48,8 @@ def word_of(name: str) -> str:
 def enter(word: str, taken: Iterable[str] = ()) -> str:
     """Import the class that the user has named as module:Class, and enter it under its own name, which is returned."""
     module_name, _, attribute = word.partition(":")
-    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", word):
-        raise UsageError(f"{word!r}: expected module:Class, such as my_module:MyEnv")
+    if not _PLACE.fullmatch(word) or module_name.endswith(".py"):
+        raise UsageError(f"{word!r}: expected module:Class, such as my_module:MyEnv{nearest_place(word)}")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)  # as `python -m` does: the module usually lies in the working directory
@@ -69,6 +70,12 @@ def enter(word: str, taken: Iterable[str] = ()) -> str:
     if word not in _words():
         os.environ[VARIABLE] = ",".join([*_words(), word])
     return cls.name
+
+
+def nearest_place(word: str) -> str:
+    """A question to end an error with, where a word is nearly module:Class: `slide.py:Slide` or `slide.Slide`."""
+    place = re.sub(r"(\.py)?[:.](?=\w*$)", ":", word).replace("/", ".")
+    return f"; did you mean {place}?" if _PLACE.fullmatch(place) else ""
 
 
 def _enter_named() -> None:

@@ -53,7 +53,8 @@ class EnvList(Job):
                 continue
             about = (cls.__doc__ or "").strip().partition("\n")[0]
             found[name] = (
-                f"{cls.title or name}: {about} {cls.action_dim} numbers in an action; {cls.state_dim} in a state."
+                f"{cls.title or name}: {about} {cls.action_dim} {'number' if cls.action_dim == 1 else 'numbers'} in an "
+                f"action; {cls.state_dim} in a state."
             )
         return found
 
