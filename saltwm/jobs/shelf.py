@@ -1,5 +1,6 @@
 """What is shipped: checkpoints/ENV-MODEL beside checkpoints/ENV-data, in the repository or wherever one says."""
 
+import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,8 +66,13 @@ def take(directory: Path, environment: str, model: str) -> Item:
     environment = introduce(environment)
     one_of("environment", environment, ENVIRONMENTS)
     shipped = shelf(directory)
-    one_of("model", model, dict.fromkeys((*MODELS, *(item.model for item in shipped))))
     item = _item(directory, environment, model)
+    here = [other.model for other in shipped if other.environment == environment]
+    if here and model not in (*here, *IN_RECIPES):
+        near = difflib.get_close_matches(model, here, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"no {model} model of {environment} is shipped{hint} ({environment} has: {', '.join(here)})")
+    one_of("model", model, dict.fromkeys((*IN_RECIPES, *(item.model for item in shipped))))
     if not _is_there(item):
         names = ", ".join(f"{other.environment} {other.model}" for other in shipped) or "nothing"
         steps = f"; make what is missing with: {' && '.join(_missing_steps(item, directory))}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from saltwm.disk.shipped import named, spoken
 from saltwm.ground.checks import at_least, one_of
 from saltwm.ground.errors import UsageError
+from saltwm.ground.progress import note
 from saltwm.jobs.again import spell_again
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.data import made
@@ -81,8 +82,11 @@ class Card(Job):
 
     def do(self) -> Path:
         """Write it."""
-        _require_evaluations(self.results)
         run = named(self.run)
+        if self.out is not None and self.results == Card.results and not self.results.exists():
+            note(f"no folder {self.results} is here: the card has no rates; --results names another")
+            return _write_card(run, None, self.out)
+        _require_evaluations(self.results)
         return _write_card(run, self.results, self.out or self._usual_place(run))
 
     def _usual_place(self, run: Path) -> Path:
@@ -135,7 +139,7 @@ class Demo(Job):
 
     def do(self) -> Shelf | Shown:
         """Plan, act and film."""
-        from saltwm.jobs.shelf import HERE, MODELS, shelf, take
+        from saltwm.jobs.shelf import HERE, IN_RECIPES, shelf, take
 
         directory = self.checkpoints or HERE
         if self.environment not in (None, "all"):
@@ -143,7 +147,7 @@ class Demo(Job):
         items = shelf(directory)
         mine = [item for item in items if item.model == self.model]
         if items:
-            one_of("model", self.model, dict.fromkeys((*MODELS, *(item.model for item in items))))
+            one_of("model", self.model, dict.fromkeys((*IN_RECIPES, *(item.model for item in items))))
         if self.environment == "all" and items and not mine:
             raise UsageError(f"no {self.model} model under {spoken(directory)}; saltwm demo lists what is shipped")
         if self.environment == "all" and mine:
@@ -164,7 +168,6 @@ class Demo(Job):
 def _described(directory: Path, items: "list[Item]") -> Shelf:
     """The items with their facts; one that cannot be read without its author's code is left out and named."""
     from saltwm.disk.checkpoint import card
-    from saltwm.ground.progress import note
 
     facts: dict[Item, dict[str, Any]] = {}
     for item in items:
