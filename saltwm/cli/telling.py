@@ -263,6 +263,9 @@ def _without_simulator(job: Job, data: Path) -> str:
 def _described(job: Info, card: dict[str, Any]) -> Told:
     prior = card["action_prior"]
     shown = card | {"parameters": f"{card['parameters']:,}", "bytes": f"{card['bytes']:,}"}
+    if (steps := shown.pop("steps_in_all", None)) is not None:
+        shown["step"] = f"{card['step']} of {steps}"
+    shown["other_than_preset"] = ", ".join(card.get("other_than_preset", ())) or ()
     shown["metrics"] = [{name: value} for name, value in card["metrics"].items()]  # a line each
     if not isinstance(prior, dict):
         return Told(shown, plain=card)
@@ -662,7 +665,7 @@ def _figures(figures: "list[Figure]") -> Any:
 def _studied(job: Study, result: Any) -> Told:
     plain = None if result is None else [dataclasses.asdict(one) for one in result]
     if job.name is None:
-        return Told(_study_list(result), "saltwm study NAME --data DATA --runs RUNS", plain)
+        return Told(_study_list(result, _places_of(job)), "saltwm study NAME --data DATA --runs RUNS", plain)
     if job.dry_run:
         return Told("\n".join(step.command for step in result) or "nothing is left to do", None, plain)
     return Told(
@@ -670,7 +673,14 @@ def _studied(job: Study, result: Any) -> Told:
     )
 
 
-def _study_list(listed: Any) -> Any:
+def _places_of(job: Study) -> str:
+    """Where a study looks for what is done, and which of these folders are not there."""
+    here = [f"{folder}{'' if folder.is_dir() else ' (not there)'}" for folder in (job.results, job.data)]
+    return f"records in {here[0]}, data in {here[1]}"
+
+
+def _study_list(listed: Any, places: str) -> Any:
+    from rich.console import Group
     from rich.table import Table
 
     from saltwm.report.tables import duration
@@ -684,4 +694,4 @@ def _study_list(listed: Any) -> Any:
             else ""
         )
         table.add_row(one.name, one.place, one.question, f"{one.done}/{one.steps}", left or "nothing")
-    return table
+    return Group(places, table)

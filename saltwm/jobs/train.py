@@ -323,12 +323,29 @@ class Info(Job):
         from saltwm.disk.checkpoint import card, find_checkpoint
         from saltwm.planning import prior_files
 
-        found, prior = card(self.run), prior_files.find_prior(find_checkpoint(self.run))
+        path = find_checkpoint(self.run)
+        found, prior = _with_progress(card(self.run), path), prior_files.find_prior(path)
         if prior is None:
             return found | {"action_prior": "none"}
         info = prior_files.read_info(prior)
         known = {"goals_up_to_blocks": info.prior.farthest_blocks, "plans_of_blocks": info.prior.horizon_blocks}
         return found | {"action_prior": known | {"explained_share_of_held_out_actions": info.held_out.explained}}
+
+
+def _with_progress(card: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """The card with how far its run is to go, where the run is there, and with what is not the preset's."""
+    from saltwm.disk.checkpoint import RUN_FILE, read_info, read_run
+    from saltwm.jobs.variants import departures_in_words
+
+    info, run = read_info(checkpoint), checkpoint.parent.parent
+    shown: dict[str, Any] = {}
+    for name, value in card.items():
+        shown[name] = value
+        if name == "step" and (run / RUN_FILE).exists():
+            shown["steps_in_all"] = read_run(run).total_steps
+        if name == "preset" and info.run.preset in IN_FILES.values():
+            shown["other_than_preset"] = departures_in_words(info.run, info.world.environment)
+    return shown
 
 
 @dataclass(frozen=True)
