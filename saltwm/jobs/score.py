@@ -16,7 +16,8 @@ class Score(Job):
     """Score a model on recordings alone: rank of the recorded actions, error against stillness, the prior's honesty."""
 
     run: Positional[Path]
-    """Run or checkpoint directory; all, with --against: every shipped model on its shipped data."""
+    """Run or checkpoint directory; all, with --against: the eight shipped models of the recipes, without
+    salt-memory and salt-two-stage, each on its shipped data."""
     data: Maybe[Path] = None
     """Dataset; its held-out episodes are used."""
     against: Maybe[Path] = None
