@@ -414,7 +414,9 @@ def _check_entries(path: Path, recipe: Recipe) -> None:
         raise DamagedError(f"{path / strangers[0]}: does not belong to the dataset; move it elsewhere")
     if strangers:
         named = ", ".join(strangers[:MOST_NAMED]) + (", ..." if len(strangers) > MOST_NAMED else "")
-        raise DamagedError(f"{path}: {len(strangers)} entries do not belong to the dataset ({named}); move them elsewhere")
+        raise DamagedError(
+            f"{path}: {len(strangers)} entries do not belong to the dataset ({named}); move them elsewhere"
+        )
     for name in sorted(expected):
         if (path / name).is_symlink():
             raise DamagedError(f"{path / name}: is a link; a dataset never has one")

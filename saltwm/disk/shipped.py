@@ -7,9 +7,12 @@ from pathlib import Path
 
 from saltwm.ground.errors import UsageError
 
-
 MODELS_OF_A_CHECKOUT = (
-    *(f"{environment}-{model}" for environment in ("two-room", "push-t", "reacher", "cube") for model in ("salt", "lewm")),
+    *(
+        f"{environment}-{model}"
+        for environment in ("two-room", "push-t", "reacher", "cube")
+        for model in ("salt", "lewm")
+    ),
     "push-t-salt-two-stage",
     "reacher-salt-memory",
 )

@@ -54,7 +54,10 @@ def test_a_mistyped_option_is_answered_with_those_of_its_verb_alone(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("evaluate RUN --protocol cleen", "unknown protocol 'cleen'; did you mean 'clean'? (known: clean, long, paper)"),
+        (
+            "evaluate RUN --protocol cleen",
+            "unknown protocol 'cleen'; did you mean 'clean'? (known: clean, long, paper)",
+        ),
         ("suite RUN --protocols clean cleen", "unknown protocol 'cleen'; did you mean 'clean'?"),
         ("evaluate RUN --protocol None", "unknown protocol 'None' (known: clean, long, paper)"),
         ("train DATA --out RUN --preset papr", "unknown preset 'papr' (known: cpu, full-size, quick)"),

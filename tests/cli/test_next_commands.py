@@ -1,12 +1,15 @@
 """What verbs print after shipping and collecting in a world of one's own, and on a shelf with a model of one's own."""
 
 import dataclasses
+import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from small_datasets import make_recipe, write_dataset
+from small_runs import write_run
 
 from saltwm.cli import main, parse, telling
 from saltwm.cli.telling import tell
@@ -14,9 +17,12 @@ from saltwm.disk import checkpoint
 from saltwm.disk import shipped as shipped_names
 from saltwm.disk.dataset import Dataset
 from saltwm.envs import users
+from saltwm.envs.check import Checked
 from saltwm.ground.errors import DamagedError, UsageError
 from saltwm.jobs.again import Again
 from saltwm.jobs.collect import Collect
+from saltwm.jobs.environment import EnvCheck, EnvList
+from saltwm.jobs.evaluate import say_unused_history
 from saltwm.jobs.reproduce import Reproduce
 from saltwm.jobs.shelf import Item, held_out_data
 from saltwm.jobs.shipment import how_learnt
@@ -98,13 +104,25 @@ def test_what_would_be_ignored_or_cannot_be_is_refused_in_one_line(words, said, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("evaluate two-room --data two-room-data", "two-room: an environment, not a training run; a shipped model of it is two-room-salt"),
-        ("evaluate two-room-salt --data TwoRoom", "TwoRoom: an environment, not a dataset; shipped data of it are two-room-data"),
+        (
+            "evaluate two-room --data two-room-data",
+            "two-room: an environment, not a training run; a shipped model of it is two-room-salt",
+        ),
+        (
+            "evaluate two-room-salt --data TwoRoom",
+            "TwoRoom: an environment, not a dataset; shipped data of it are two-room-data",
+        ),
         ("info two-room-sal", "two-room-sal: no such training run; did you mean two-room-salt, which is shipped?"),
         ("info my-run", "my-run: no training run is there; make one with: saltwm train DATASET --out my-run"),
         ("data info notes.txt", "notes.txt: a file, not a dataset folder\n"),
-        ("data info take.mp4", "not a dataset folder; import the folder that it lies in with: saltwm data import . --out data/NAME"),
-        ("train a.h5 --out r", "not a dataset folder; import it with: saltwm data import a.h5 --env ENV --out data/NAME"),
+        (
+            "data info take.mp4",
+            "not a dataset folder; import the folder that it lies in with: saltwm data import . --out data/NAME",
+        ),
+        (
+            "train a.h5 --out r",
+            "not a dataset folder; import it with: saltwm data import a.h5 --env ENV --out data/NAME",
+        ),
     ],
 )
 def test_a_name_or_a_file_in_the_place_of_a_folder_is_told_from_one(words, said, tmp_path, monkeypatch, capsys):
@@ -187,6 +205,93 @@ def test_statistics_are_drawn_into_a_png_or_refused_with_nothing_left(name, data
     expected = f"saltwm: {tmp_path / name}: expected a file NAME.png in a folder that is there\n"
     assert capsys.readouterr().err == expected
     assert [path.name for path in tmp_path.rglob("*")] == ["folder.png"]
+
+
+def printed(capsys, *words):
+    main(list(map(str, words)))
+    return capsys.readouterr()
+
+
+def test_info_says_what_is_other_than_the_preset_and_how_far_a_run_is(tmp_path, capsys):
+    assert re.search("other than preset +.*memory yes", printed(capsys, "info", "reacher-salt-memory").out)
+    assert "other than preset" not in printed(capsys, "info", "two-room-salt").out
+    write_run(tmp_path / "run")
+    assert re.search("step +0 of 9\n", printed(capsys, "info", tmp_path / "run").out)
+    facts = json.loads(printed(capsys, "info", tmp_path / "run", "--json").out)
+    assert (facts["step"], facts["steps_in_all"]) == (0, 9)
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "suite"])
+def test_frames_that_no_model_looks_at_are_said_to_change_nothing(verb, run, dataset, tmp_path, capsys):
+    planner, only = ("--planner", ()) if verb == "evaluate" else ("--planners", ("--no-random",))
+    protocol = "--protocol" if verb == "evaluate" else "--protocols"
+    words = [verb, run, "--data", dataset.path, "--out", tmp_path, "--tasks", 1]
+    words += ["--workers", 1, "--pictures", 0, protocol, "paper", planner, "cem,candidates=8,iterations=1,elites=2"]
+    said = "--history 3: this model looks at one frame"
+    assert said in printed(capsys, *words, *only, "--history", 3).err
+    assert "looks at" not in printed(capsys, *words, *only).err
+
+
+def test_frames_that_one_of_many_models_looks_at_are_used(capsys):
+    cells = [SimpleNamespace(job=SimpleNamespace(run=name, history=seen)) for name, seen in (("a", 1), ("b", 3))]
+    say_unused_history(3, cells)
+    assert capsys.readouterr().err == ""
+    say_unused_history(4, cells)
+    assert "these models look at 3 frames at most" in capsys.readouterr().err
+
+
+def test_the_list_of_studies_says_where_it_looks(tmp_path, capsys):
+    told = tell(Study(data=tmp_path, results=tmp_path / "none"), [])
+    telling.say(told.told)
+    heading = capsys.readouterr().out.splitlines()[0]
+    assert heading == f"records in {tmp_path}/none (not there), data in {tmp_path}"
+
+
+def test_a_checked_environment_is_collected_into_a_folder_of_its_own():
+    told = tell(EnvCheck("my_module:Slide"), Checked("slide", ()))
+    assert told.next_is == "saltwm collect my_module:Slide --out data/slide"
+
+
+def test_the_list_of_environments_reads_well(monkeypatch):
+    monkeypatch.setattr("saltwm.envs.two_room.TwoRoom.action_dim", 1)
+    listed = EnvList().do()
+    assert "displacement / 5 " in listed["two-room"]
+    assert "1 number in an action" in listed["two-room"]
+    assert "Like cube, with two cubes" in listed["cube-double"]
+
+
+@pytest.mark.parametrize("word", ["slide.Slide", "slide.py:Slide"])
+def test_a_class_that_is_named_in_another_way_is_asked_about(word, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["collect", word, "--out", str(tmp_path / "out")])
+    assert "did you mean slide:Slide?" in capsys.readouterr().err
+
+
+def test_an_unknown_environment_names_the_page_about_ones_own(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["collect", "slide", "--out", str(tmp_path / "out")])
+    assert capsys.readouterr().err.endswith("saltwm --env my_module:MyEnv VERB ... (docs/environments.md)\n")
+
+
+def test_a_card_where_no_results_are_has_no_rates_and_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert (
+        "no folder results is here: the card has no rates"
+        in printed(capsys, "card", "two-room-salt", "--out", "c.md").err
+    )
+    assert "Nothing yet: no evaluation" in (tmp_path / "c.md").read_text()
+    with pytest.raises(SystemExit):
+        main(["card", "two-room-salt"])
+    assert "results: no evaluations" in capsys.readouterr().err  # the shipped card, which has rates, stays
+
+
+@pytest.mark.parametrize("model", ["salt-memory", "dino-wm", "salt-two-stag"])
+def test_a_demo_of_what_is_not_shipped_names_what_is(model, capsys):
+    with pytest.raises(SystemExit):
+        main(["demo", "push-t", "--model", model])
+    error = capsys.readouterr().err
+    assert error.startswith(f"saltwm: no {model} model of push-t is shipped")
+    assert error.endswith("(push-t has: salt, lewm, salt-two-stage)\n")
 
 
 def test_a_planners_setting_is_no_option_of_a_verb_without_a_planner(capsys):
