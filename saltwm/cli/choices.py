@@ -13,7 +13,8 @@ def require_known_choices(job: Any, words: Sequence[str]) -> None:
     """UsageError for the first word after an option that is none of the option's own."""
     if not dataclasses.is_dataclass(job):
         return
-    known = {flag(name): choices for name, kind in get_type_hints(job).items() if (choices := _choices(kind))}
+    options = {flag(name): _choices(kind) for name, kind in get_type_hints(job).items()}
+    known = {option: choices for option, choices in options.items() if choices is not None}
     for place, word in enumerate(words):
         option = "--" + word[2:].replace("_", "-")
         if option in known:

@@ -85,7 +85,8 @@ class Series:
     def shade(self) -> str:
         """The colour for areas, which have no line and no marker: in turn lighter and darker than the first."""
         share, towards = 0.65 ** ((self.repeat + 1) // 2), self.repeat % 2
-        return to_hex([share * part + (1 - share) * towards for part in to_rgb(self.colour)])
+        red, green, blue = (share * part + (1 - share) * towards for part in to_rgb(self.colour))
+        return to_hex((red, green, blue))
 
     @property
     def marker(self) -> str:

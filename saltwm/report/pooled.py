@@ -14,7 +14,7 @@ COLUMNS = ("paper †",)
 """Beyond those of every study."""
 
 
-def no_column(evidence: Evidence, environment: str, arm: Arm) -> tuple[str]:
+def no_column(evidence: Evidence, environment: str, arm: Arm, horizon: int) -> tuple[Entry | str, ...]:
     """The paper has means alone."""
     return (NONE,)
 
