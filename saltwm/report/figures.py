@@ -265,11 +265,21 @@ def steps_to_success(axes: Axes, title: str, methods: Sequence[tuple[Series, Seq
         axes.bar(edges[:-1] + width * (i + 0.8), shares, width * 0.92, color=series.shade, label=_legible(series.label))
     axes.grid(visible=False, axis="x")
     axes.set_xlim(0, budget)
-    rows = -(-len(methods) // 3)
+    columns = _columns([_legible(series.label) for series, *_ in methods])
+    rows = -(-len(methods) // columns)
     axes.set_ylim(0, max(1.0, axes.get_ylim()[1]) * (1.08 + 0.12 * rows))  # room for the legend above the bars
-    axes.legend(loc="upper left", ncols=3, columnspacing=1.2, handlelength=1.2)
+    axes.legend(loc="upper left", ncols=columns, columnspacing=1.2, handlelength=1.2)
     finish(axes, title, "environment steps", "% of tasks", legend=False)
     return f"{title}: histogram of steps to success for {_names(series for series, *_ in methods)}."
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """Most columns of a legend that is no wider than a panel's axes, which take some 48 letters, a mark taking six."""
+    for columns in (3, 2):
+        longest = [max(map(len, part)) for part in np.array_split(np.array(labels), columns) if len(part)]
+        if sum(longest) <= 48 - 6 * columns:
+            return columns
+    return 1
 
 
 def _tenth(step: int, budget: int) -> int:

@@ -1,5 +1,6 @@
 """What the page's figures count, read from their axes."""
 
+import matplotlib as mpl
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -47,3 +48,15 @@ def test_bars_of_variants_have_their_shades():
     series = told_apart([("SALT", "salt"), ("SALT with MAP", "salt-map")])
     bars = drawn_axes(figures.steps_to_success, [(one, [3], 1) for one in series], 50).containers
     assert [to_hex(bar[0].get_facecolor()) for bar in bars] == [one.shade for one in series]
+
+
+@pytest.mark.parametrize("longest", ["SALT", "SALT with MAP", "SALT with Gauss-Newton, a look after each block"])
+def test_a_legend_is_no_wider_than_its_axes(longest):
+    figure = Figure(figsize=figures._SIZE)
+    figure.subplots_adjust(**figures._MARGINS)
+    axes = figure.subplots()
+    series = told_apart([(longest, f"salt-{i}") for i in range(5)])
+    with mpl.rc_context(figures._STYLE):
+        figures.steps_to_success.__wrapped__(axes, "title", [(one, [3], 1) for one in series], 50)
+        figure.canvas.draw()
+    assert axes.get_legend().get_window_extent().width <= axes.get_window_extent().width + 1
