@@ -18,6 +18,7 @@ from saltwm.disk.durable import read_config
 from saltwm.disk.lineage import Start
 from saltwm.disk.records import Evaluation
 from saltwm.evaluation import lineup, sweep
+from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.ground.errors import MismatchError, Stopped, UsageError
 from saltwm.jobs import lanes, presets, recipes, study
 from saltwm.jobs.collect import Collect
@@ -135,7 +136,25 @@ def test_the_report_reads_the_names_that_a_study_gives(name):
     looked_for = {(e, arm.method) for e in read.environments for arm in read.arms(e)}
     of_one_frame = {(e, "lewm") for e in read.environments}  # the old cells, which stay shown
     assert made - of_one_frame == looked_for - of_one_frame
-    assert read.protocol in {asked.protocol for asked in PLANS[name].asked}
+    asked = [one for one in PLANS[name].asked if one.protocol == read.protocol]
+    usual = PROTOCOLS[read.protocol].horizon_blocks
+    assert {usual if h is None else h for one in asked for h in one.horizons} == set(read.horizons)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lambda", lambda run: run.objective.sigreg_weight),
+        ("dim", lambda run: run.model.latent_dim),
+        ("rollout", lambda run: run.objective.rollout_steps),
+    ],
+)
+def test_the_report_calls_an_arm_of_a_sweep_by_the_value_that_it_is_trained_with(name, value):
+    (read,) = (one for one in STUDIES if one.name == name)
+    for environment in read.environments:
+        labels = {arm.method: arm.label for arm in read.arms(environment)}
+        mine = [v for v in PLANS[name].variants if v.environment == environment]
+        assert {v.method: f"{value(v.config()):g}" for v in mine} == labels
 
 
 # --- running one -----------------------------------------------------------------------------------------------------
