@@ -434,8 +434,8 @@ def residuals(findings: Findings) -> Table | None:
         ),
         "Largest over the steps of the mean residual, relative to the spread of the latents. L is the fastest change "
         "of the Jacobian that was found between true and predicted histories of one measurement, a lower bound of the "
-        "proposition's constant. e is the error of the whole history; L and the share are of one measurement, so the "
-        "share is nearly sure to be 100 %.",
+        "proposition's constant. The bound's e is the error of the whole history; L and the share are of one "
+        "measurement, so the share is nearly sure to be 100 %.",
         ("run",),
     )  # fmt: skip
 
