@@ -17,9 +17,7 @@ from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds, Plan
 from saltwm.planning.costs import Situation
 from saltwm.planning.looks import blocks_left, require_looks, split_plan
-from saltwm.planning.names import planner_named
-from saltwm.planning.own import name_planner
-from saltwm.planning.planners import planner_of
+from saltwm.planning.planners import planner_given, planner_of
 from saltwm.planning.policy import Actions, Decision, Frames, View
 from saltwm.planning.prior import ActionPrior
 from saltwm.planning.with_prior import default_planner, fitting_prior
@@ -68,7 +66,7 @@ class Agent:
         at_least("agent: horizon_blocks", horizon_blocks)
         at_least("agent: history_frames", history_frames)
         self.model = model.eval()
-        self.planner = _read(planner) or default_planner(model, prior)
+        self.planner = planner_given(planner) or default_planner(model, prior)
         self.search = planner_of(self.planner)
         self.prior = fitting_prior(self.planner, model, prior, horizon_blocks)
         self.horizon_blocks = horizon_blocks
@@ -185,15 +183,6 @@ class Agent:
         blocks = np.array(executed, np.float32).reshape(1, between, skip * self.model.world.action_dim)
         done = np.array([len(episode.taken) // skip])
         return View(np.stack(episode.frames)[None], blocks, episode.goal[None], done, episode.rest)
-
-
-def _read(planner: PlannerConfig | Callable[..., Plan] | str | None) -> PlannerConfig | Callable[..., Plan] | None:
-    """The planner that a name stands for; UsageError for what can be none."""
-    if isinstance(planner, str):
-        return name_planner(planner) if ":" in planner else planner_named(planner)
-    if planner is None or isinstance(planner, PlannerConfig) or (callable(planner) and not isinstance(planner, type)):
-        return planner
-    raise UsageError(f"agent: planner {planner!r:.80}: expected a config such as MapConfig(), its name, or a function")
 
 
 def _require_room(low: Actions, high: Actions) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from saltwm.ground.config import OwnPlannerConfig, PlannerConfig
+from saltwm.ground.errors import UsageError
 from saltwm.model.world_model import WorldModel
 from saltwm.planning import own
 from saltwm.planning.cem import Cost, Plan, cem
@@ -15,6 +16,7 @@ from saltwm.planning.gradient import gradient_descent
 from saltwm.planning.icem import icem
 from saltwm.planning.map import imitation, posterior_mode
 from saltwm.planning.mppi import mppi
+from saltwm.planning.names import planner_named
 from saltwm.planning.with_prior import Planner, near_goals, sampled_mode, with_prior
 
 
@@ -52,6 +54,17 @@ PLANNERS: dict[str, Planner] = {
     "mppi-prior": near_goals(with_prior(mppi)),
     "prior": imitation,
 }
+
+
+def planner_given(
+    planner: PlannerConfig | Callable[..., Plan] | str | None,
+) -> PlannerConfig | Callable[..., Plan] | None:
+    """The planner that a name stands for; UsageError for what can be none."""
+    if isinstance(planner, str):
+        return own.name_planner(planner) if ":" in planner else planner_named(planner)
+    if planner is None or isinstance(planner, PlannerConfig) or (callable(planner) and not isinstance(planner, type)):
+        return planner
+    raise UsageError(f"agent: planner {planner!r:.80}: expected a config such as MapConfig(), its name, or a function")
 
 
 def planner_of(config: PlannerConfig | Callable[..., Plan]) -> Planner:
