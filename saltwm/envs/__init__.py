@@ -79,6 +79,8 @@ def introduce(word: str) -> str:
 
 def spelled(word: str) -> str:
     """The name that spellings such as pusht and TwoRoom stand for; another word as it is. Imports nothing."""
+    if word in ENVIRONMENTS:  # before installed packages are looked at
+        return word
     plain = {_squashed(name): name for name in ENVIRONMENTS}
     return word if word in users.names() else plain.get(_squashed(word), word)
 

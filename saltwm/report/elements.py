@@ -190,6 +190,10 @@ ELEMENTS = (
 )
 
 
+LIST_OF_STUDIES = "saltwm study"
+"""What lists all studies, with what is left of each and its cost; with a name it runs one."""
+
+
 def command_of(name: str) -> str:
     """What makes an element."""
     return next(element.command for element in ELEMENTS if element.name == name)

@@ -16,6 +16,7 @@ from saltwm.evaluation.statistics import ALPHA
 from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.report import decoded, paper_figures, sections, studies, tables
 from saltwm.report.claims import PAPERS_LEWM, Claim, claims, papers_lewm
+from saltwm.report.elements import LIST_OF_STUDIES
 from saltwm.report.figures import on_white
 from saltwm.report.findings import HOW_TO_COMPARE, Findings, read_findings
 from saltwm.report.frames import changed_by_frames
@@ -119,7 +120,7 @@ def document(findings: Findings, command: str, folder: Path = DOCUMENT.parent) -
             "Intervals and tests are over tasks, so they speak of the trained models at hand; where a row names "
             "several training seeds, a difference must show over these as well. H is the number of action blocks that "
             f"are planned, and carried out before the next look. {HOW_TO_COMPARE} Those of runs whose weights are not "
-            "shipped want their training first, which `saltwm study NAME` repeats for a study's."
+            f"shipped need their training first; `{LIST_OF_STUDIES} NAME` repeats a study's."
         ),
         *(f"> Unfinished: {escaped(note)}" for note in findings.unfinished),
         *_claims(judged),

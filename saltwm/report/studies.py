@@ -30,6 +30,7 @@ from saltwm.report.claims import (
     papers_lewm,
     with_tests,
 )
+from saltwm.report.elements import LIST_OF_STUDIES
 from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_text, judged, tested
 from saltwm.report.figures import Drawing, Point, success_by_variant
 from saltwm.report.findings import Findings
@@ -42,9 +43,9 @@ HOW = (
     "Each is made by one command, which the list of the paper's tables and figures names. Rules stand in the code "
     "(`saltwm/report/studies.py`). Those of `seeds`, `lambda`, `objective` and of the claims about errors and planning "
     "were made stricter after some runs had been seen, and so was the paired test that they share; LAB.md says which "
-    "verdicts that changed, and none was gained. `saltwm study` lists what is left of each and what it costs. Holm's p "
-    "is of all tests of a study together, p of one. One training seed unless a row names another. LeWM plans with "
-    "three frames unless a row or a note says one."
+    f"verdicts that changed, and none was gained. `{LIST_OF_STUDIES}` lists what is left of each and what it costs. "
+    "Holm's p is of all tests of a study together, p of one. One training seed unless a row names another. LeWM plans "
+    "with three frames unless a row or a note says one."
 )
 BOOTSTRAPS = 10_000
 

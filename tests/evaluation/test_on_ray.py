@@ -122,7 +122,7 @@ def pool(address="127.0.0.1:1"):
 
 def test_without_ray_the_user_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match=r"pip install 'saltwm\[ray\]'"):
+    with pytest.raises(UsageError, match=r"pip install '\.\[ray\]'"):
         pool()
 
 

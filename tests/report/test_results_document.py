@@ -119,7 +119,7 @@ def test_the_first_lines_tell_by_which_p_something_is_claimed(text):
     first = text.partition("\n## ")[0]
     assert "where that is a paired test, Holm's p < 0.05 over all its tests decides." in first
     assert "`better` and `worse` in Paired comparisons need p < 0.05 of their own test, and their interval;" in first
-    assert "Those of runs whose weights are not shipped want their training first," in first
+    assert "Those of runs whose weights are not shipped need their training first;" in first
 
 
 def test_table_one_has_the_mean_and_the_quoted_methods_marked_as_quoted(text, results):
