@@ -132,8 +132,13 @@ def _usual_planners() -> tuple[dict[str, Any], ...]:
 
 def is_blind_cem(evaluation: Evaluation) -> bool:
     """Whether CEM planned as the paper runs it: blind, with its own settings. A policy without a planner counts too."""
+    return is_blind_with("cem", evaluation)
+
+
+def is_blind_with(planner: str, evaluation: Evaluation) -> bool:
+    """Whether a planner of that kind planned, with its own settings and without a look in between."""
     e = evaluation
-    return e.planner.get("kind", "cem") == "cem" and has_usual_planner(e) and e.look_every is None
+    return e.planner.get("kind", "cem") == planner and has_usual_planner(e) and e.look_every is None
 
 
 def method_of(evaluation: Evaluation) -> str:

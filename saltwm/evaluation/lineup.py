@@ -29,6 +29,11 @@ def frames(model: str, environment: str) -> int:
     return HISTORY if model in LOOKING_BACK and environment != ONE_FRAME else 1
 
 
-def method(model: str, environment: str, objective: str | None = None) -> str:
-    """The name in evaluations: salt, lewm-pldm-history3."""
-    return "-".join([model, *filter(None, [objective]), *method_words("cem", frames(model, environment), None)])
+def mode_planner(model: str) -> str:
+    """The planner that finds the posterior mode: by CEM where no matrix carries the state on."""
+    return "cem-map" if model in LOOKING_BACK else "map"
+
+
+def method(model: str, environment: str, objective: str | None = None, planner: str = "cem") -> str:
+    """The name in evaluations: salt, lewm-pldm-history3, lewm-pldm-cem-map-history3."""
+    return "-".join([model, *filter(None, [objective]), *method_words(planner, frames(model, environment), None)])

@@ -21,7 +21,7 @@ from saltwm.disk.records import Evaluation, Training, read_tasks
 from saltwm.evaluation import sweep
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.ground.checks import at_least, one_of
-from saltwm.ground.config import CEMConfig, RunConfig
+from saltwm.ground.config import RunConfig
 from saltwm.ground.errors import MismatchError, SaltError, Stopped, UsageError
 from saltwm.ground.progress import note
 from saltwm.jobs.bench import Bench
@@ -30,10 +30,12 @@ from saltwm.jobs.evaluate import Evaluate, cell_name, method_name, tasks_name
 from saltwm.jobs.job import Aside, AsJson, Job, Maybe, Positional, Some, spell
 from saltwm.jobs.lanes import lanes
 from saltwm.jobs.measures import Diagnose
+from saltwm.jobs.prior import Prior
 from saltwm.jobs.recipes import recipe
 from saltwm.jobs.shipping import Card, card_of_run
 from saltwm.jobs.study_plans import PLANS, PRESET, Asked, Plan, Variant
 from saltwm.jobs.train import Train
+from saltwm.planning.names import planner_named
 
 if TYPE_CHECKING:
     from saltwm.disk.checkpoint import CheckpointInfo
@@ -65,7 +67,7 @@ class Step:
     def waits_for(self, earlier: "Step") -> bool:
         """Whether it needs what an earlier step of the study makes; evaluations of one variant need not each other."""
         is_of_both = self.strand[: len(earlier.strand)] == earlier.strand
-        return is_of_both and (isinstance(earlier.job, (Collect, Train)) or isinstance(self.job, Card))
+        return is_of_both and (isinstance(earlier.job, (Collect, Train, Prior)) or isinstance(self.job, Card))
 
     @property
     def name(self) -> str:
@@ -83,7 +85,8 @@ class Study(Job):
     """Run one of the paper's studies, or list them with what each costs and how far it is; goes on where it stopped."""
 
     name: Positional[Maybe[str]] = None
-    """objective, objectives, modulation, spectral, lambda, dim, rollout, horizon, efficiency, seeds or cube-double."""
+    """objective, objectives, objectives-map, modulation, spectral, lambda, dim, rollout, horizon, efficiency, seeds or
+    cube-double."""
     data: Path = Path("work/data")
     """Training sets: a folder for each environment, collected if it is not there."""
     runs: Some[Path] = ()
@@ -152,7 +155,8 @@ def steps(study: Study) -> list[Step]:
     needed = [
         v.environment
         for v in homes
-        if (homes[v] is None and v not in answered) or (v in tunings and not tunings[v].done)
+        if (homes[v] is None and v not in answered)
+        or any(not step.done and (isinstance(step.job, Prior) or step is tunings.get(v)) for step in owed[v])
     ]
     commands += [_collect(environment, study) for environment in dict.fromkeys(needed)]
     for variant in homes:
@@ -189,7 +193,16 @@ def _asked(variant: Variant, plan: Plan, homes: Homes, study: Study) -> list[Ste
     home = _home(variant, homes, study)
     asked = (*plan.asked, *(plan.asked_of_salt if variant.model == "salt" else ()))
     found = [step for some in asked for step in _evaluations(variant, home, some, study)]
-    return [*found, _diagnosis(variant, home, study)] if plan.diagnosed else found
+    found += [_diagnosis(variant, home, study)] if plan.diagnosed else []
+    return [_prior(variant, home, found, study), *found] if any(one.search != "cem" for one in asked) else found
+
+
+def _prior(variant: Variant, run: Path, asked: list[Step], study: Study) -> Step:
+    """Learning the action prior that evaluations plan with; without one that is left it is not wanted any more."""
+    from saltwm.disk.checkpoint import PRIOR_FOLDER
+
+    is_done = (run / PRIOR_FOLDER).is_dir() or all(step.done for step in asked)
+    return Step(Prior(run, study.data / variant.environment), is_done, None, _strand(variant))
 
 
 def _card(variant: Variant, homes: Homes, asked: list[Step], study: Study) -> list[Step]:
@@ -283,22 +296,29 @@ def _collect(environment: str, study: Study) -> Step:
 
 def _evaluations(variant: Variant, run: Path, asked: Asked, study: Study) -> Iterator[Step]:
     for seed, horizon in itertools.product(asked.seeds, asked.horizons):
-        job = dataclasses.replace(_evaluation(variant, run, study), horizon=horizon)
+        job = dataclasses.replace(_evaluation(variant, run, study, asked.planner(variant)), horizon=horizon)
         frozen = TASKS / tasks_name(variant.environment, asked.protocol, seed)
         if frozen.exists():
             job = dataclasses.replace(job, task_set=frozen)
         else:
             data = _held_out(variant, study)
             job = dataclasses.replace(job, data=data, protocol=asked.protocol, seed=seed, tasks=asked.tasks)
-        record = _record(study.results, variant.environment, variant.method, asked.protocol, seed, horizon)
+        record = _record(study.results, variant.environment, str(job.method), asked.protocol, seed, horizon)
         done, seconds = _is_evaluated(variant, record, study), _evaluation_seconds(variant, asked, horizon, study)
         yield Step(job, done, seconds, _strand(variant), record)
 
 
-def _evaluation(variant: Variant, run: Path, study: Study) -> Evaluate:
-    """What all evaluations of a variant have in common."""
-    method, out, workers = variant.method, study.results, study.workers
-    return Evaluate(str(run), history=variant.history, method=method, out=out, workers=workers, ray=study.ray)
+def _evaluation(variant: Variant, run: Path, study: Study, planner: str = "cem") -> Evaluate:
+    """What all evaluations of a variant by one planner have in common."""
+    return Evaluate(
+        str(run),
+        history=variant.history,
+        planner=None if planner == "cem" else planner_named(planner),
+        method=variant.method_by(planner),
+        out=study.results,
+        workers=study.workers,
+        ray=study.ray,
+    )
 
 
 def _record(results: Path, environment: str, method: str, protocol: str, seed: int, horizon: int | None = None) -> Path:
@@ -483,7 +503,8 @@ def _training_seconds(variant: Variant, results: Path) -> float | None:
 def _evaluation_seconds(variant: Variant, asked: Asked, horizon: int | None, study: Study) -> float | None:
     """What the recipe's own model took on such tasks, by the records: with as many frames, or else with one."""
     environment = SIMILAR.get(variant.environment, variant.environment)
-    names = dict.fromkeys((method_name(variant.model, CEMConfig(), variant.history), variant.model))
+    planner = planner_named(asked.planner(variant))
+    names = dict.fromkeys(method_name(variant.model, planner, frames) for frames in (variant.history, 1))
     paths = (_record(study.results, environment, name, asked.protocol, 1, horizon) for name in names)
     return next((read_config(Evaluation, path).seconds for path in paths if path.exists()), None)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from saltwm.disk.records import method_words
 from saltwm.evaluation import lineup, sweep
 from saltwm.ground.config import ModelName, RunConfig
 from saltwm.jobs.recipes import recipe
@@ -100,7 +101,11 @@ class Variant:
     @property
     def method(self) -> str:
         """Its name in evaluations."""
-        return self.name if self.history == 1 else f"{self.name}-history{self.history}"
+        return self.method_by("cem")
+
+    def method_by(self, planner: str) -> str:
+        """Its name in evaluations by another planner than the paper's."""
+        return "-".join([self.name, *method_words(planner, self.history, None)])
 
 
 # --- studies ---------------------------------------------------------------------------------------------------------
@@ -115,6 +120,12 @@ class Asked:
     horizons: tuple[int | None, ...] = (None,)
     tasks: int | None = None
     """Where no frozen set is shipped."""
+    search: Literal["cem", "mode", "prior"] = "cem"
+    """The paper's, or with the run's action prior: the posterior mode, or the prior's own plan, unsearched."""
+
+    def planner(self, variant: Variant) -> str:
+        """What finds the plans of a variant, as `saltwm evaluate --planner` calls it."""
+        return lineup.mode_planner(variant.model) if self.search == "mode" else self.search
 
 
 @dataclass(frozen=True)
@@ -167,6 +178,17 @@ PLANS: dict[str, Plan] = {
             *_in_lineup(sweep.ENVIRONMENTS, model=("salt", "lewm")),
             *_in_lineup(sweep.ENVIRONMENTS, model=("lewm",), objective=lineup.OTHERS),
         ),
+    ),
+    "objectives-map": Plan(
+        "beyond the paper",
+        "does the objective still matter with an action prior?",
+        (  # DINO-WM's latents of all patches are too wide for a prior
+            *_in_lineup(FOUR, model=("salt", "lewm")),
+            *_in_lineup(FOUR, model=("lewm",), objective=lineup.OTHERS),
+            *_over(["two-room"], model=("salt",), objective=lineup.OTHERS),
+        ),
+        (Asked(search="mode"), Asked(search="prior")),
+        diagnosed=False,
     ),
     "modulation": Plan("App. F.1, Table 8", "what is lost without A(c)?", _over(["reacher"], modes=(None, 0))),
     "spectral": Plan(

@@ -249,12 +249,12 @@ def sentences(evidence: Evidence) -> tuple[str, ...]:
 def _what_it_says(evidence: Evidence, tests: list[tuple[str, str, PairedDifference, float]]) -> str:
     shown = [(e, words, d) for e, words, d, p in tests if p < ALPHA]
     text = f"{len(shown)} of {len(tests)} paired tests show a difference by Holm's p < {ALPHA:g}"
-    warned = _by_environment(evidence, lambda e: listed(_warned_of(evidence, e)))
+    warned = by_environment(evidence, lambda e: listed(_warned_of(evidence, e)))
     collapse = f"a collapse{warned}" if warned else "no collapse"
-    return f"{text}{_by_environment(evidence, lambda e: _verdicts(shown, e))}; training warned of {collapse}."
+    return f"{text}{by_environment(evidence, lambda e: verdicts(shown, e))}; training warned of {collapse}."
 
 
-def _verdicts(shown: list[tuple[str, str, PairedDifference]], environment: str) -> str:
+def verdicts(shown: list[tuple[str, str, PairedDifference]], environment: str) -> str:
     """SALT is better than A by 44 and B by 47 points: each of SALT and LeWM, better and worse."""
     sides: dict[tuple[str, str], list[str]] = {}
     for words, d in ((words, d) for e, words, d in shown if e == environment):
@@ -284,7 +284,7 @@ def _published_order(evidence: Evidence) -> str:
     tests = tested(evidence, pairs)
     decided = [(e, words, d.difference) for e, words, d, p in tests if p < ALPHA]
     other = [(e, words.format(-points)) for e, words, points in decided if points < 0]
-    where = _by_environment(evidence, lambda environment: listed([words for e, words in other if e == environment]))
+    where = by_environment(evidence, lambda environment: listed([words for e, words in other if e == environment]))
     return (
         f"Of {len(tests)} pairs of methods whose published rates differ, tests by Holm's p < {ALPHA:g} leave "
         f"{len(tests) - len(decided)} undecided, show the published order for {len(decided) - len(other)} and the "
@@ -314,7 +314,7 @@ def _in_words(label: str) -> str:
     return f"{who} with {how.replace('affine', 'an affine transition')}" if how else who
 
 
-def _by_environment(evidence: Evidence, told: Callable[[str], str]) -> str:
+def by_environment(evidence: Evidence, told: Callable[[str], str]) -> str:
     """A colon and what is told of each environment; nothing where nothing is."""
     found = [f"on {tables.environment_name(e)} {text}" for e in evidence.study.environments if (text := told(e))]
     return f": {'; '.join(found)}" if found else ""
