@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, get_args
 
@@ -80,7 +80,7 @@ def compare(a: Sequence[Cell], b: Sequence[Cell]) -> Comparison:
             raise MismatchError(f"{cell_a.name} and {cell_b.name}: their episodes are not of the same tasks in order")
     tasks = [(cell.evaluation.tasks_sha256, episode.task) for cell in in_a for episode in cell.episodes]
     result = paired_difference(outcomes(in_a), outcomes(in_b), tasks)
-    by_seed = _difference_by_training_seed(in_a, in_b)
+    by_seed = ahead_by_training_seed(in_a, in_b, lambda cell: sum(outcomes([cell])))
     first, other = in_a[0].evaluation, in_b[0].evaluation
     return Comparison(
         environment=first.environment,
@@ -95,15 +95,15 @@ def compare(a: Sequence[Cell], b: Sequence[Cell]) -> Comparison:
     )
 
 
-def _difference_by_training_seed(a: Sequence[Cell], b: Sequence[Cell]) -> tuple[float, ...]:
-    """Points that a is ahead of b with each training seed; one number where there is but one."""
-    counts: dict[int | None, list[int]] = {}
+def ahead_by_training_seed(a: Sequence[Cell], b: Sequence[Cell], counted: Callable[[Cell], int]) -> tuple[float, ...]:
+    """Points that a is ahead of b in what is counted, with each training seed; cells that met stand in one place."""
+    sums: dict[int | None, list[int]] = {}
     for x, y in zip(a, b, strict=True):
         seeds = [training_seed(cell.evaluation) for cell in (x, y)]
-        count = counts.setdefault(next((s for s in seeds if s is not None), None), [0, 0])
-        count[0] += sum(outcomes([x])) - sum(outcomes([y]))
-        count[1] += len(x.episodes)
-    return tuple(100 * ahead / n for _, (ahead, n) in sorted(counts.items(), key=lambda item: item[0] or 0))
+        of_seed = sums.setdefault(next((s for s in seeds if s is not None), None), [0, 0])
+        of_seed[0] += counted(x) - counted(y)
+        of_seed[1] += len(x.episodes)
+    return tuple(100 * ahead / n for _, (ahead, n) in sorted(sums.items(), key=lambda item: item[0] or 0))
 
 
 def family(evaluation: Evaluation) -> str:

@@ -1,9 +1,11 @@
-"""The methods that the study of objectives puts side by side, and how many frames each of them plans with.
+"""What studies call the methods that they put side by side, and how many frames those of Table 1 plan with.
 
-The study evaluates them by this, and the report finds their records by it.
+The studies evaluate them by this, and the report finds their records by it.
 """
 
-from saltwm.disk.records import method_words
+from collections.abc import Mapping
+
+from saltwm.disk.records import Evaluation, method_words
 
 OTHERS = {
     "pldm": "PLDM",
@@ -24,6 +26,10 @@ Elsewhere a single frame hides velocities, and a predictor that looks back would
 """
 
 
+IN_NAMES = {"objective": "", "A0": "", "R": "modes", "K": "k"}
+"""How names spell the settings in which a model departs from the recipe: salt-modes0, salt-free."""
+
+
 def frames(model: str, environment: str) -> int:
     """Frames that a model plans with in this study."""
     return HISTORY if model in LOOKING_BACK and environment != ONE_FRAME else 1
@@ -37,3 +43,23 @@ def mode_planner(model: str) -> str:
 def method(model: str, environment: str, objective: str | None = None, planner: str = "cem") -> str:
     """The name in evaluations: salt, lewm-pldm-history3, lewm-pldm-cem-map-history3."""
     return "-".join([model, *filter(None, [objective]), *method_words(planner, frames(model, environment), None)])
+
+
+def model_name(model: str, departures: Mapping[str, str], seed: int) -> str:
+    """The name of a model in folders and tables: salt, salt-modes0, lewm-rollout-starts1, salt-s1."""
+    words = [f"{IN_NAMES.get(setting, setting)}{value}" for setting, value in departures.items()]
+    return "-".join([model, *words, *([f"s{seed}"] if seed else [])])
+
+
+def is_as_named(evaluation: Evaluation) -> bool:
+    """Whether a record's name is the one that a study gives to what the record says it is of.
+
+    A name is what somebody typed, or what is left of it: an ablation and another training seed can be called salt. A
+    record of before there were variants says nothing of its model.
+    """
+    e = evaluation
+    if e.variant is None:
+        return True
+    departures = dict(departure.split(" ", 1) for departure in e.departures)
+    words = method_words(e.planner.get("kind", ""), e.history_frames, e.look_every)
+    return e.method == "-".join([model_name(e.variant.model, departures, e.variant.seed), *words])

@@ -17,8 +17,6 @@ from saltwm.model.traits import traits_of
 from saltwm.report.paper_figures import FOUR
 
 PRESET = "cpu"
-IN_NAMES = {"objective": "", "A0": "", "R": "modes", "K": "k"}
-"""How the names of runs spell the settings in which they depart from the recipe: salt-modes0, salt-free."""
 
 
 # --- variants --------------------------------------------------------------------------------------------------------
@@ -89,9 +87,7 @@ class Variant:
             return self.model
         from saltwm.jobs.variants import departures
 
-        changed = departures(self.config(), self.environment)
-        words = [f"{IN_NAMES.get(setting, setting)}{value}" for setting, value in changed.items()]
-        return "-".join([self.model, *words, *([f"s{self.seed}"] if self.seed else [])])
+        return lineup.model_name(self.model, departures(self.config(), self.environment), self.seed)
 
     @property
     def history(self) -> int:

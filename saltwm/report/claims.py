@@ -17,8 +17,8 @@ from typing import Literal
 
 from saltwm.disk.records import Cell, Diagnosis
 from saltwm.evaluation.anatomy import anatomy
-from saltwm.evaluation.contests import Comparison
-from saltwm.evaluation.paired import flip_test, holm
+from saltwm.evaluation.contests import Comparison, ahead_by_training_seed
+from saltwm.evaluation.paired import flip_test, holm, trainings_agree
 from saltwm.evaluation.statistics import ALPHA
 from saltwm.report import paper_figures, tables
 from saltwm.report.findings import Findings, Run
@@ -44,12 +44,16 @@ def name_in_the_paper(method: str, beside: Iterable[str]) -> str:
 
 ONE_SEED = "one training seed"
 """Said of every finding that another training of the same models could turn."""
+DIFFERENT_HORIZONS = "diagnosed over different numbers of steps; diagnose all with the same horizon"
 BY_TASK = "in which the pairs of one task count as one"
 """Several training seeds meet the same tasks, so a pair is not independent of the others of its task."""
+OVER_SEEDS = (
+    "and where there are several training seeds, each has the sign of the difference and Student's interval of their "
+    "mean leaves zero out"
+)
 PLANS_BETTER = (
-    f"exact paired McNemar test on the same tasks, {BY_TASK}, Holm's p over all tests of this table < {ALPHA:g}, and "
-    "where there are several training seeds, each has the sign of the difference and Student's interval of their mean "
-    "leaves zero out"
+    f"exact paired McNemar test on the same tasks, {BY_TASK}, Holm's p over all tests of this table < {ALPHA:g}, "
+    f"{OVER_SEEDS}"
 )
 MARGIN = 0.05
 """Relative difference below which two values without intervals count as equal."""
@@ -156,7 +160,7 @@ def claims(findings: Findings) -> list[Claim]:
             ),
             with_tests(
                 f"exact McNemar test on the episodes that ended in a mismatch failure, {BY_TASK}, Holm's p over all "
-                f"tests of this table < {ALPHA:g}",
+                f"tests of this table < {ALPHA:g}, {OVER_SEEDS}",
                 len(mismatched),
             ),
             mismatched,
@@ -325,7 +329,7 @@ def _judged(
     salt: Diagnosis, lewm: Diagnosis, rule: Callable[[Diagnosis, Diagnosis], tuple[str, Verdict]]
 ) -> tuple[str, Verdict]:
     if len(salt.rollout_error) != len(lewm.rollout_error):
-        return "diagnosed over different numbers of steps; diagnose both with the same horizon", "not shown"
+        return DIFFERENT_HORIZONS, "not shown"
     text, verdict = rule(salt, lewm)
     return text + ("" if lewm.history > 1 else "; LeWM from one frame"), verdict
 
@@ -345,19 +349,19 @@ def _plans_better(findings: Findings, protocols: Sequence[str]) -> Iterable[Find
         n = c.both + c.only_a + c.only_b + c.neither
         a, b = (f"{100 * (c.both + only) / n:.1f}" for only in (c.only_a, c.only_b))
         text = f"SALT {a} %, {frames_of(c.method_b)} {b} %, {c.difference:+.1f} points ({c.low:+.1f} to {c.high:+.1f})"
-        text += f", p {tables.p_value(c.p)}, Holm {tables.p_value(corrected)}, n {n}; {_over_seeds(c)}"
+        text += f", p {tables.p_value(c.p)}, Holm {tables.p_value(corrected)}, n {n}; {_over_seeds(c.by_training_seed)}"
         if [tables.contest_order(other) for other in tests].count(tables.contest_order(c)) > 1:
             text += f"; {c.cells_a[0]} against {c.cells_b[0]}"
         verdict = _paired(c.verdict) if corrected < ALPHA else "not shown"
         yield Finding(c.environment, tables.protocol_name(c), text, verdict, c.method_b != PAPERS_LEWM[0])
 
 
-def _over_seeds(c: Comparison) -> str:
+def _over_seeds(differences: Sequence[float]) -> str:
     """Over how many training seeds a difference was measured, and what each says."""
-    if len(c.by_training_seed) == 1:
+    if len(differences) == 1:
         return ONE_SEED
-    each = ", ".join(f"{points:+.1f}" for points in c.by_training_seed)
-    return f"{len(c.by_training_seed)} training seeds: {each}"
+    each = ", ".join(f"{points:+.1f}" for points in differences)
+    return f"{len(differences)} training seeds: {each}"
 
 
 def salt_against_lewm(findings: Findings) -> list[Comparison]:
@@ -390,15 +394,17 @@ def _mismatch(findings: Findings) -> Iterable[Finding]:
     tests = []
     for c in salt_against_lewm(findings):
         if c.protocol != "long":
-            salt, lewm = (_mismatched([cells[name] for name in names]) for names in (c.cells_a, c.cells_b))
-            tests.append((c, salt.total(), lewm.total(), flip_test(lewm[task] - salt[task] for task in salt | lewm)))
-    for (c, salt_count, lewm_count, p), corrected in zip(tests, holm([p for *_, p in tests]), strict=True):
+            salt, lewm = ([cells[name] for name in names] for names in (c.cells_a, c.cells_b))
+            ours, theirs = _mismatched(salt), _mismatched(lewm)
+            p = flip_test(theirs[task] - ours[task] for task in ours | theirs)
+            by_seed = ahead_by_training_seed(lewm, salt, lambda cell: _mismatched([cell]).total())
+            tests.append((c, ours.total(), theirs.total(), p, by_seed))
+    for (c, salt_count, lewm_count, p, by_seed), corrected in zip(tests, holm([t[3] for t in tests]), strict=True):
         n = sum(len(cells[name].episodes) for name in c.cells_a)
         text = f"{frames_of(c.method_b)} {lewm_count}, SALT {salt_count} of {n} episodes, p {tables.p_value(p)}, "
-        seeds = len(c.by_training_seed)
-        text += f"Holm {tables.p_value(corrected)}; {f'{seeds} training seeds' if seeds > 1 else ONE_SEED}"
+        text += f"Holm {tables.p_value(corrected)}; {_over_seeds(by_seed)}"
         verdict: Verdict = "holds" if lewm_count > salt_count else "does not hold"
-        verdict = verdict if corrected < ALPHA else "not shown"
+        verdict = verdict if corrected < ALPHA and trainings_agree(by_seed) else "not shown"
         yield Finding(c.environment, tables.protocol_name(c), text, verdict, c.method_b != PAPERS_LEWM[0])
 
 

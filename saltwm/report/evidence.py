@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from saltwm.disk.records import Cell, Diagnosis, Evaluation
+from saltwm.evaluation import lineup
 from saltwm.evaluation.contests import is_blind_with, outcomes
 from saltwm.evaluation.paired import NOTHING_SHOWN, PairedDifference, holm, paired_difference
 from saltwm.evaluation.statistics import ALPHA
@@ -108,23 +109,13 @@ class Evidence:
         return [run for run in self.findings.runs if run.name in names and run.environment == environment]
 
 
-_NAME = re.compile(r"(?P<model>.+?)(-(?P<planner>map|cem-map|prior))?(-history(?P<frames>\d+))?", re.ASCII)
-_OF_RECIPE = re.compile(r"(salt|lewm)(-s\d+)?", re.ASCII)
-"""Names that studies give to models of the recipe itself."""
+_PLANNER = re.compile(r".+?-(map|cem-map|prior)(-history\d+)?", re.ASCII)
 
 
 def _is_as_named(evaluation: Evaluation) -> bool:
-    """Whether a record is of the planner that its name says, blind, by default of CEM as the paper runs it.
-
-    Under the name of a recipe's model it must also be of that model. A name is what somebody typed, or what is left of
-    it: an ablation and a closed loop can be called salt.
-    """
-    e, named = evaluation, _NAME.fullmatch(evaluation.method)
-    is_blind = named is not None and is_blind_with(named["planner"] or "cem", e)
-    if e.variant is None or named is None or not is_blind:
-        return is_blind
-    is_departing = _OF_RECIPE.fullmatch(named["model"]) is not None and bool(e.departures)
-    return not is_departing and e.history_frames == int(named["frames"] or 1)
+    """Whether a record is of the model and the planner that its name says, blind; CEM as the paper runs it."""
+    named = _PLANNER.fullmatch(evaluation.method)
+    return is_blind_with(named[1] if named else "cem", evaluation) and lineup.is_as_named(evaluation)
 
 
 # --- paired tests ----------------------------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ class Run:
     probes: Probes | None = None
     training: Training | None = None
     decoded: "_DecodedRollouts | None" = None
+    weights: str | None = None
+    """Hash of the checkpoint that was diagnosed; none where nothing on disk says it."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,9 @@ def _read_run(folder: Path, cells: tuple[Cell, ...]) -> Run:
     if diagnosis is not None:
         probes = _read_if_there(Probes, folder / "probes.json")
         training = _read_if_there(Training, folder / "training.json")
-        return Run(folder.name, diagnosis.environment, diagnosis.method, diagnosis, metrics, probes, training, decoded)
+        weights = _diagnosed_weights(folder / "diagnose.json")
+        owner = (folder.name, diagnosis.environment, diagnosis.method)
+        return Run(*owner, diagnosis, metrics, probes, training, decoded, weights)
     if decoded is not None:
         record = decoded.record
         return Run(folder.name, record.environment, record.method, None, metrics, decoded=decoded)
@@ -226,6 +230,13 @@ def _read_run(folder: Path, cells: tuple[Cell, ...]) -> Run:
         if run_name(evaluation) == folder.name:
             return Run(folder.name, evaluation.environment, evaluation.method, None, metrics)
     return Run(folder.name, None, None, None, metrics)
+
+
+def _diagnosed_weights(job: Path) -> str | None:
+    """Hash of the checkpoint that a job diagnosed; older diagnoses have no job's file."""
+    written = durable.read_json(job) if job.exists() else None
+    inputs = written.get("inputs") if isinstance(written, dict) else None
+    return inputs.get("run") if isinstance(inputs, dict) else None
 
 
 def _read_decoded(folder: Path) -> _DecodedRollouts | None:

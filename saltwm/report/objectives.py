@@ -40,6 +40,9 @@ NOTE = (
     "times of it, on held-out episodes that no evaluation uses; most reached is chosen, a tie goes to the published "
     "one, and a chosen one that is not published has a row of its own. "
     "For lambda, SIGReg's weight, the recipe's stands in the place of the published one, for every method. "
+    "Another training by the same command may have met the tuning tasks. "
+    "Where a § stands, errors, rank and cost order are of another training by the same command than the percent, "
+    "because weights are not kept and processors round differently. "
     "Seconds per task are of evaluations that shared the machine with other work: methods on one predictor plan "
     "equally fast, and Efficiency (Table 2) has both predictors measured alone. "
     f"Training warns of a collapse at an effective rank below {COLLAPSE_RANK:g} or a spread below {COLLAPSE_STD:g}; "
@@ -106,7 +109,7 @@ def columns(evidence: Evidence, environment: str, arm: Arm, horizon: int) -> tup
     seconds = sum(cell.evaluation.seconds for cell in cells) / sum(len(cell.episodes) for cell in cells)
     return (
         "-" if difference is None else difference_text(difference),
-        "-" if d is None else f"{d.one_step_error:.3f}",
+        "-" if d is None else f"{d.one_step_error:.3f}{_other_training(evidence, environment, arm)}",
         *("-" if d is None else _error_after(d.rollout_error, k) for k in (5, 20)),
         "-" if d is None else _rank_cell(evidence, environment, arm, d.effective_rank),
         "-" if order is None else f"{order:.2f}",
@@ -114,6 +117,13 @@ def columns(evidence: Evidence, environment: str, arm: Arm, horizon: int) -> tup
         *_sweep_cells(evidence, environment, arm),
         _published(environment, arm),
     )
+
+
+def _other_training(evidence: Evidence, environment: str, arm: Arm) -> str:
+    """A mark where other weights were diagnosed than evaluated."""
+    evaluated = {cell.evaluation.checkpoint_sha256 for cell in evidence.cells(environment, arm.method)}
+    diagnosed = {run.weights for run in evidence.runs(environment, arm.method) if run.diagnosis and run.weights}
+    return "" if diagnosed <= evaluated else " §"
 
 
 def _error_after(errors: Sequence[float], k: int) -> str:

@@ -21,8 +21,9 @@ COLUMNS = ("against LeWM", "prior alone", "against its prior", "plain CEM")
 NOTE = (
     "Percent is of the posterior mode (MAP; on LeWM's predictor by CEM), blind. "
     "The prior alone plans nothing: it repeats what the actor of the data would do. "
-    "Plain CEM is the row of Table 1; where a § stands, its weights are those of another training by the same command, "
-    "because weights are not kept and processors round differently. "
+    "Plain CEM is the row of Table 1. "
+    "Where a § stands, the weights are those of another training by the same command, because weights are not kept and "
+    "processors round differently. "
     "DINO-WM is not here: its latents of all patches are too wide for a prior."
 )
 
@@ -48,15 +49,15 @@ def _arm(model: str, environment: str, label: str, objective: str | None = None)
 
 def columns(evidence: Evidence, environment: str, arm: Arm, horizon: int) -> tuple[Entry | str, ...]:
     """The difference from LeWM, the prior alone and what planning adds to it, and the same model by plain CEM."""
-    other, alone = _lewm(environment), _by(arm, "prior")
+    other = _lewm(environment)
     from_lewm = None if arm == other else evidence.difference(environment, arm.method, other.method, horizon)
-    from_prior = evidence.difference(environment, arm.method, alone, horizon)
+    has_its_prior = _is_one_training(evidence, environment, arm, "prior")
+    from_prior = evidence.difference(environment, arm.method, _by(arm, "prior"), horizon) if has_its_prior else None
     return (
         NONE if from_lewm is None else difference_text(from_lewm),
-        _share(evidence.cells(environment, alone, horizon)),
+        _beside(evidence, environment, arm, "prior"),
         NONE if from_prior is None else difference_text(from_prior),
-        _share(cem := evidence.cells(environment, _by(arm, "cem"), horizon))
-        + ("" if _weights(cem) <= _weights(evidence.cells(environment, arm.method, horizon)) else " §"),
+        _beside(evidence, environment, arm, "cem"),
     )
 
 
@@ -66,13 +67,23 @@ def _by(arm: Arm, planner: str) -> str:
     return arm.method.replace(mode, "" if planner == "cem" else f"-{planner}")
 
 
-def _share(cells: list[Cell]) -> str:
-    reached = outcomes(cells)
-    return f"{100 * sum(reached) / len(reached):.1f}" if reached else NONE
+def _beside(evidence: Evidence, environment: str, arm: Arm, planner: str) -> str:
+    """What another planner reaches; marked where it planned with other weights."""
+    rate = _rate(evidence, environment, _by(arm, planner))
+    mark = "" if _is_one_training(evidence, environment, arm, planner) else " §"
+    return NONE if rate is None else f"{rate:.1f}{mark}"
 
 
-def _weights(cells: list[Cell]) -> set[str | None]:
-    return {cell.evaluation.checkpoint_sha256 for cell in cells}
+def _is_one_training(evidence: Evidence, environment: str, arm: Arm, planner: str) -> bool:
+    """Whether another planner planned with the weights and, if it has one, the action prior of the row."""
+    mine, others = (evidence.cells(environment, method) for method in (arm.method, _by(arm, planner)))
+    return _learnt(others, planner) <= _learnt(mine, planner)
+
+
+def _learnt(cells: list[Cell], planner: str) -> set[tuple[str | None, str | None]]:
+    """Hashes of weights and priors, as far as a planner uses them."""
+    records = [cell.evaluation for cell in cells]
+    return {(e.checkpoint_sha256, None if planner == "cem" else e.prior_sha256) for e in records}
 
 
 # --- tests and sentences ---------------------------------------------------------------------------------------------
@@ -134,6 +145,7 @@ def _beyond_imitation(evidence: Evidence) -> str:
         (environment, arm.method, _by(arm, "prior"), 5, arm.label)
         for environment in evidence.study.environments
         for arm in arms(environment)
+        if _is_one_training(evidence, environment, arm, "prior")
     ]
     tests = tested(evidence, pairs)
     shown: list[tuple[str, PairedDifference]] = [(f"{words} on {_name(e)}", d) for e, words, d, p in tests if p < ALPHA]

@@ -21,15 +21,16 @@ COLUMN = {
 COLUMN |= {name: len(COLUMN) + i for i, name in enumerate(objectives.COLUMNS)}
 
 
-def diagnosed(environment, method, one_step=0.1, rank=40.0, order=0.8, spread=0.9):
+def diagnosed(environment, method, one_step=0.1, rank=40.0, order=0.8, spread=0.9, weights=None):
     """What is recorded of a run: errors that grow every step up to k = 20, latents at the end of its training."""
     d = SimpleNamespace(
         one_step_error=one_step, rollout_error=tuple(0.01 * k for k in range(1, 21)), effective_rank=rank
     )
     probes = SimpleNamespace(cost_order=order)
     metrics = tuple({"step": step, "effective_rank": rank, "latent_std": spread} for step in (1, 400))
+    name = f"{environment}-{method}"
     return SimpleNamespace(
-        name=f"{environment}-{method}", environment=environment, diagnosis=d, probes=probes, metrics=metrics
+        name=name, environment=environment, diagnosis=d, probes=probes, metrics=metrics, weights=weights
     )
 
 
@@ -120,6 +121,12 @@ def test_the_table_has_rates_errors_rank_order_time_and_what_was_published_in_a_
     published = [shown["Two-Room", name][-1] for name in ("SALT", "LeWM", "PLDM", "PLDM, affine", "DINO-WM")]
     assert published == ["98", "90.67", "97", "-", "100"]
     assert "† another data set, protocol and size, quoted and not measured" in found.table.note
+
+
+@pytest.mark.parametrize(("weights", "told"), [("0", "0.100"), ("1", "0.100 §"), (None, "0.100")])
+def test_errors_of_another_training_than_the_evaluated_one_are_marked(weights, told):
+    found = report("objectives", findings(*TWO_ROOM, runs=(diagnosed("two-room", "lewm-pldm", weights=weights),)))
+    assert dict(zip(COLUMN, rows_of(found)["Two-Room", "PLDM"], strict=True))["one-step error"] == told
 
 
 def test_a_rollout_that_the_data_end_early_says_after_how_many_steps():

@@ -75,6 +75,24 @@ def test_plain_cem_of_another_training_is_marked_and_of_the_same_is_not():
     assert row_of(found, "LeWM")["plain CEM"] == "27.0"
 
 
+def test_a_prior_of_another_training_is_marked_and_no_test_is_made_of_it():
+    def found(**changes):
+        name = "lewm-smwm-prior-history3"
+        alone = planned("push-t", name, 60, "prior")
+        alone = dataclasses.replace(alone, evaluation=dataclasses.replace(alone.evaluation, **changes))
+        others = [one for one in push_t(smwm=84) if one.evaluation.method != name]
+        return report("objectives-map", findings(*others, alone))
+
+    same = found()
+    assert row_of(same, "SMWM")["prior alone"] == "60.0"
+    assert "Of 1 models" in same.sentences[-1]
+    for changes in ({"checkpoint_sha256": "1"}, {"prior_sha256": "1"}):
+        other = found(**changes)
+        row = row_of(other, "SMWM")
+        assert (row["prior alone"], row["against its prior"], row["plain CEM"]) == ("60.0 §", "-", "71.0")
+        assert "Of 0 models" in other.sentences[-1]
+
+
 def test_the_shipped_models_alone_are_no_study_of_objectives():
     shipped = [one for one in push_t() if "smwm" not in one.evaluation.method]
     assert report("objectives-map", findings(*shipped)) is None

@@ -18,6 +18,7 @@ from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.again import spell_again
 from saltwm.jobs.pages import Results
+from saltwm.jobs.shipping import Card
 from saltwm.report import sections
 from saltwm.report.findings import read_findings
 from saltwm.report.markdown import BEGIN, END, _search_table, document, readme_table, with_table
@@ -342,6 +343,16 @@ def test_the_committed_documents_are_what_the_committed_records_give(monkeypatch
     monkeypatch.chdir(REPOSITORY)
     Results(Path("results"), Path("docs/results.md"), Path("README.md"), check=True).do()
     Results(Path("search"), Path("docs/search.md"), Path("README.md"), check=True).do()
+
+
+@pytest.mark.parametrize("card", sorted((REPOSITORY / "checkpoints").glob("*/README.md")), ids=lambda p: p.parent.name)
+def test_the_cards_of_the_shipped_models_are_what_the_committed_records_give(card, tmp_path, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    shipped = card.parent.relative_to(REPOSITORY)
+    written = card.read_text()
+    records = "search" if " search/evaluations/" in written else "results"
+    Card(str(shipped), Path(records), tmp_path / "card.md").do()
+    assert written == (tmp_path / "card.md").read_text(), f"saltwm card {shipped} --results {records}"
 
 
 def test_the_usual_document_is_not_replaced_by_one_of_other_records(results, tmp_path, monkeypatch):

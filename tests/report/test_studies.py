@@ -71,6 +71,23 @@ def test_a_name_is_not_believed_where_the_record_says_something_else():
     assert found(planner=to_plain(CEMConfig(candidates=9))) == {}
     assert found(history_frames=3) == {}
     assert found(variant=dataclasses.replace(recipe, departures=("d 96",))) == {}
+    assert found(variant=dataclasses.replace(recipe, seed=1)) == {}
+    assert found(variant=dataclasses.replace(recipe, model="lewm")) == {}
+
+
+def test_a_name_of_several_words_is_believed_where_the_record_says_each_of_them():
+    recipe = ModelVariant("salt", "rollout", 0, True, 0.3, 192, 5, 7, 0, ("R 0",), "aa" * 32)
+
+    def found(**changes):
+        other = cell("reacher", "salt-modes0", range(20))
+        record = dataclasses.replace(other.evaluation, variant=dataclasses.replace(recipe, **changes))
+        salt = cell("reacher", "salt", range(80))
+        return verdicts("modulation", findings(salt, dataclasses.replace(other, evaluation=record)))
+
+    assert found() == {"reacher": "holds"}
+    for wrong in ({"departures": ()}, {"departures": ("R 2",)}, {"departures": ("R 0", "d 96")}, {"seed": 1}):
+        with pytest.raises(AttributeError):  # no report of a study that has no row but SALT's
+            found(**wrong)
 
 
 def table_3(gains):
@@ -232,9 +249,9 @@ def test_what_is_left_of_a_study_is_named():
 
 
 def test_growth_of_a_free_base_matrix_is_compared_with_lewm():
-    def diagnosed(method, growths):
-        norms = tuple((1.0, growth) for growth in growths)
-        mean = (1.0, float(np.mean(growths)))
+    def diagnosed(method, growths, steps=2):
+        norms = tuple((1.0,) * (steps - 1) + (growth,) for growth in growths)
+        mean = (1.0,) * (steps - 1) + (float(np.mean(growths)),)
         d = SimpleNamespace(
             propagation_measured=norms, propagation_norm=mean, propagation_low=mean, propagation_high=mean
         )
@@ -245,6 +262,9 @@ def test_growth_of_a_free_base_matrix_is_compared_with_lewm():
     for growths, verdict in (((4, 6), "holds"), ((4, 8.5), "not shown"), ((10, 11), "does not hold")):
         found = findings(*cells, runs=(salt, diagnosed("salt-free", growths), lewm))
         assert verdicts("spectral", found) == {"push-t": verdict}
+    longer = findings(*cells, runs=(salt, diagnosed("salt-free", (4, 6), steps=3), lewm))
+    assert verdicts("spectral", longer) == {"push-t": "not shown"}
+    assert "over different numbers of steps" in report("spectral", longer).claim.findings[0].measured
 
 
 def test_long_horizons_are_corrected_for_the_number_of_tests():
