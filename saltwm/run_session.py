@@ -57,7 +57,7 @@ class Session:
     ) -> None:
         config, options = info.run, info.run.train
         self.schedule = _Schedule(info.total_steps, options.save_every, options.validate_every, options.restarts or ())
-        self._lineage = info.lineage
+        self._lineage, self._own_code = info.lineage, info.own_code
         self._fabric, self._config, self._windows, self._out = fabric, config, windows, out
         self._model, self._regulariser, self._optimizer = model, regulariser, optimizer
         self._names = [name for name, _ in model.named_parameters()]
@@ -163,6 +163,7 @@ class Session:
             dataset.recipe.source,
             tuple(ancestor.sha256 for ancestor in dataset.lineage) or None,
             self._lineage,
+            self._own_code,
         )
         state = checkpoint.optimizer_tensors(self._optimizer, self._names)
         learnt = self._regulariser.state_dict()

@@ -26,6 +26,7 @@ from saltwm.ground.errors import Stopped, UsageError
 from saltwm.ground.progress import progress
 from saltwm.ground.rng import derive, torch_stream
 from saltwm.ground.run_options import check_options
+from saltwm.losses.own import code_of
 from saltwm.losses.regulariser import Regulariser, require_fitting
 from saltwm.losses.sigreg import draw_projections
 from saltwm.losses.table import needs_directions
@@ -98,7 +99,7 @@ class Learner(nn.Module):
 def train(
     config: RunConfig,
     dataset: Dataset,
-    out: Path,
+    out: Path | str,
     devices: Devices | None = None,
     trackers: tuple[TrackerName, ...] = (),
     start: Start | None = None,
@@ -109,14 +110,14 @@ def train(
     A run that is asked for more steps than it was begun with is prolonged; `start` is where a new one starts from.
     `frozen` is the encoder of a model that does not learn its own.
     """
-    devices = devices or Devices()
-    check_options(config)
+    out, devices = Path(out), devices or Devices()
+    config = check_options(config)
     require_outside_datasets(out, remedy="own run folder")
     if (out / checkpoint.RUN_FILE).exists():  # the data as they were when the run began, should they have grown since
         dataset = dataset.as_of(checkpoint.read_run(out).dataset_sha256)
-    # No memory, no time: sizes that do not fit together are refused before anything is written.
+    # No memory, no time: sizes that do not fit together, or the data, are refused before anything is written.
     with torch.device("meta"):
-        WorldModel(config.model, dataset.world)
+        build_model(config, dataset)
     require_fitting(config, dataset.world)
     fabric = make_fabric(devices, config.train.precision)
     windows = make_windows(config, dataset, features_for(config, dataset, frozen, fabric.world_size))
@@ -308,4 +309,5 @@ def _run_info(
         checkpoint.package_versions(),
         str(start.checkpoint) if start else None,
         lineage,
+        own_code=code_of(config),
     )

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from report.fake_results import make_results
@@ -12,6 +13,7 @@ from saltwm.evaluation.contests import compare
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.ground.errors import MismatchError
 from saltwm.planning.agent import Agent
+from saltwm.planning.cem import Plan
 from saltwm.processes.launch import Devices, make_fabric
 from saltwm.train import Learner, build_model, make_optimizer, make_windows, take_step
 
@@ -60,7 +62,24 @@ def test_each_step_draws_dropout_of_its_own_and_the_same_when_repeated(step, tin
 
 def test_an_agent_plans_in_evaluation_mode_with_whatever_mode_it_is_given(tiny, dataset):
     model = build_model(tiny, dataset).train()
-    assert not Agent(model).model.training
+    model.encoder.eval()  # frozen
+    modes = [module.training for module in model.modules()]
+    seen = []
+
+    def plan(model, situation, *, horizon, generators):
+        seen.extend(module.training for module in model.modules())
+        actions = torch.zeros(1, horizon, model.action_encoder.block_dim)
+        return Plan(actions, actions, torch.zeros(1, 1))
+
+    agent = Agent(model, plan)
+    frame = np.zeros((model.world.image_size, model.world.image_size, 3), np.uint8)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    agent.reset(frame)
+    agent.act(frame)
+    assert not any(seen)
+    assert [module.training for module in model.modules()] == modes
+    assert any(modes)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
 
 
 def test_outcomes_are_paired_only_if_their_tasks_stand_in_one_order(tmp_path):

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 from rich.console import Console
 from trainers import result_bytes
 
+from saltwm import write_dataset
 from saltwm.cli import main
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.journal import Journal
@@ -180,6 +182,69 @@ def test_a_value_that_no_run_can_have_is_refused_before_anything_is_written(data
     with pytest.raises(UsageError, match=rf"^`{option}`.*(must be|leave it out)"):
         train(verb.config(), dataset, verb.out)
     assert not verb.out.exists()
+
+
+IMPOSSIBLE = {
+    "train.gradient_clip": [0.0, -1.0, math.inf],
+    "train.weight_decay": [-1.0, math.nan],
+    "train.warmup_fraction": [math.nan, -0.1, 5.0],
+    "train.steps": [2.5, "2", True],
+    "train.batch_size": [8.0],
+    "train.seed": [1.5, None],
+    "train.split": ["epsiode"],
+    "train.learning_rate": [None, "fast"],
+    "model.smoothed_dim": [0],
+    "model.frameskip": [0],
+    "model.encoder": ["vit"],
+    "model.encoder.width": [0],
+    "model.encoder.projection_dim": [0],
+    "model.transformer.dropout": [1.5],
+    "objective.sigreg_weight": [math.inf, "0.3"],
+    "objective.sigreg_knots": [1],
+    "objective.weights": [{"sigreg": "much"}],
+}
+"""What Python can put into a config and no option of the command line."""
+CALLED = {"objective.sigreg_weight": "(sigreg_weight|lambda)"}
+
+
+def placed(config, place, value):
+    """The config with another value at a place such as model.encoder.width."""
+    name, _, rest = place.partition(".")
+    return dataclasses.replace(config, **{name: placed(getattr(config, name), rest, value) if rest else value})
+
+
+@pytest.mark.parametrize(("place", "value"), [(place, value) for place, many in IMPOSSIBLE.items() for value in many])
+def test_what_no_run_can_have_is_refused_by_its_field_before_anything_is_written(tiny, dataset, tmp_path, place, value):
+    with pytest.raises(UsageError, match=CALLED.get(place, place.partition(".")[2])) as refused:
+        train(placed(tiny, place, value), dataset, tmp_path / "run")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_action_that_never_varies_is_refused_before_anything_is_written(tiny, tmp_path):
+    rng = np.random.default_rng(0)
+    steps = [np.stack([rng.normal(size=60), np.zeros(60)], axis=1) for _ in range(12)]
+    episodes = [{"frames": np.zeros((61, 16, 16, 3), np.uint8), "actions": actions} for actions in steps]
+    still = write_dataset(tmp_path / "data", episodes, name="still", image_size=16)
+    with pytest.raises(UsageError, match=r"std .* must be positive; an action that never varies teaches nothing"):
+        train(tiny, still, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_numbers_of_a_sweep_over_numpy_and_paths_as_text_are_those_of_python(run, tiny, dataset, tmp_path):
+    swept = change(tiny, seed=np.int64(0), steps=np.int64(6), learning_rate=np.float64(1e-3))
+    channels = [np.int64(8), np.int64(16)]
+    swept = placed(placed(swept, "model.latent_dim", np.int64(16)), "model.encoder.channels", channels)
+    train(swept, dataset, f"{tmp_path}/swept")
+    assert result_bytes(tmp_path / "swept") == result_bytes(run)
+    assert (tmp_path / "swept/run.json").read_bytes() == (run / "run.json").read_bytes()
+
+
+def test_a_training_job_takes_paths_as_text():
+    job = Train("data", "runs/tuned", from_="runs/first", dino="dino", features="features")
+    assert job == Train(
+        Path("data"), Path("runs/tuned"), from_=Path("runs/first"), dino=Path("dino"), features=Path("features")
+    )
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "16-true", "16-mixed", "transformer-engine"])

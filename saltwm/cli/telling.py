@@ -312,7 +312,11 @@ def _evaluated_all(job: Suite, evaluations: "list[Evaluation]") -> Told:
     return Told(results_table(job.out, evaluations), spell(Report(job.out)), plain)
 
 
-OUTCOMES = {"budget": "not reached within the steps allowed", "solved-at-start": "reached at the start already"}
+OUTCOMES = {
+    "budget": "not reached within the steps allowed",
+    "solved-at-start": "reached at the start already",
+    "world-ended": "not reached before the world ended the episode",
+}
 """Words of the records that a person would have to look up."""
 
 

@@ -94,6 +94,8 @@ class RunInfo:
     """That checkpoint, after those that it came from itself."""
     encoder_weights: Memo[str | None] = field(default=None, metadata=IF_SET)
     """Where the weights of a frozen encoder came from, as it was given; the config has their hash."""
+    own_code: dict[str, str] | None = field(default=None, metadata=IF_SET)
+    """SHA-256 of the file of each model or objective of a user's own, by its module:name."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,8 @@ class CheckpointInfo:
     """SHA-256 that the dataset had before each time it grew, oldest first."""
     lineage: tuple[Origin, ...] | None = field(default=None, metadata=IF_SET)
     """Checkpoints that the run came from, oldest first; the last is the one that it started from."""
+    own_code: dict[str, str] | None = field(default=None, metadata=IF_SET)
+    """As in RunInfo."""
 
 
 def package_versions() -> dict[str, str]:
@@ -136,6 +140,7 @@ def start_run(path: Path, info: RunInfo) -> None:
     if (path / RUN_FILE).exists():
         found = read_run(path)
         _require_same_origin(path, info, found)
+        _require_same_code(path, info, found)
         if _prolongs(info, found):
             durable.write_json(path / RUN_FILE, filed(info))
     claim(path / RUN_FILE, info, lambda file: read_run(file.parent))
@@ -149,6 +154,20 @@ def _require_same_origin(path: Path, info: RunInfo, found: RunInfo) -> None:
         raise MismatchError(
             f"{path}: started from {there}, found {here}{named}; repeat its `from`, or use a new folder"
         )
+
+
+def _require_same_code(path: Path, info: RunInfo, found: RunInfo) -> None:
+    """MismatchError that names the module of a user's own whose file is not the one that the run was begun with."""
+    if info.run.model.model != found.run.model.model or info.run.objective.word != found.run.objective.word:
+        return  # another job, which is said with all that differs
+    was, now = found.own_code or {}, info.own_code or {}
+    for place in dict.fromkeys([*was, *now]):
+        if was.get(place) != now.get(place):
+            hashes = (f"{code.get(place, 'none noted')[:12]}" for code in (was, now))
+            raise MismatchError(
+                f"{path}: {place}: the file of module {place.partition(':')[0]} is not the one that the run was begun "
+                f"with (SHA-256: expected {', found '.join(hashes)}); put it back, or train into a new folder"
+            )
 
 
 def _prolongs(info: RunInfo, found: RunInfo) -> bool:

@@ -399,6 +399,8 @@ def _incomplete(path: Path) -> DamagedError | UsageError:
     _check_counts(path / layout.RECIPE_FILE, recipe)
     missing = recipe.parts - sum(1 for entry in path.glob("part-*") if entry.is_dir())
     message = f"{path}: incomplete, {missing} of {recipe.parts} parts are missing"
+    if recipe.source.kind == "recorded":  # it does not say where the recordings lie
+        return DamagedError(f"{message}; repeat the import, or the program, that wrote it")
     return DamagedError(message, remedy="finish", path=path)
 
 

@@ -91,7 +91,7 @@ class EpisodeRecord:
     steps_to_success: int | None
     steps_taken: int
     reason: str
-    """reached, budget (spent), solved-at-start."""
+    """reached, world-ended (by itself, the goal not reached), budget (spent), solved-at-start."""
     start_distance: float
     final_distance: float
     """In success radii, like all distances here."""

@@ -114,22 +114,23 @@ def _frames(env: PlanningEnv) -> Finding:
     promise = "frames show what moves"
     try:
         env.reset(seed=1)
-        before, small = env.render(), env.draw(16)
+        # Copies, here and below: an environment may draw each frame into the array of the one before.
+        frames, small = [np.array(env.render())], np.array(env.draw(16))
         act = env.policy(env.policies[0], stream(1, "policy"))
         for _ in range(min(STEPS, env.max_episode_steps)):
             env.step(act())
+            frames.append(np.array(env.render()))
             if env.over:
                 break
-        after = env.render()
     except SaltError as error:
         return Finding(promise, str(error), False, RECORDING)
     size = env.image_size
-    for frame, side in ((before, size), (small, 16), (after, size)):
+    for frame, side in ((small, 16), *((frame, size) for frame in frames)):
         if frame.dtype != np.uint8 or frame.shape != (side, side, 3):
             words = f"expected uint8 [{side}, {side}, 3], found {frame.dtype} {list(frame.shape)}"
             return Finding(promise, words, False, RECORDING)
-    changed = float((before != after).any(axis=2).mean())
-    words = f"uint8 [{size}, {size}, 3]; {changed:.1%} of the pixels change in an episode"
+    changed = max(float((frame != frames[0]).any(axis=2).mean()) for frame in frames)
+    words = f"uint8 [{size}, {size}, 3]; up to {changed:.1%} of the pixels change in an episode"
     return Finding(promise, words, changed > 0, RECORDING)
 
 

@@ -65,11 +65,25 @@ def enter(word: str, taken: Iterable[str] = ()) -> str:
     cls = _checked(word, getattr(module, attribute))
     if cls.name in taken:
         raise UsageError(f"{word}: the name {cls.name!r} is that of an environment of saltwm; choose another")
+    _require_free(word, cls)
     _entered[cls.name] = cls
     cls.named_by = word
     if word not in _words():
         os.environ[VARIABLE] = ",".join([*_words(), word])
     return cls.name
+
+
+def _require_free(word: str, cls: type[PlanningEnv]) -> None:
+    """UsageError if another word has brought in another class of this name: the name would mean now one, now the other.
+
+    The same word may bring in its class again, as after a reload; a person's word goes before a package's offer.
+    """
+    other = _entered.get(cls.name)
+    if other is not None and other is not cls and other.named_by not in ("", word):
+        raise UsageError(
+            f"{word}: the name {cls.name!r} is that of {other.named_by}, which you have named too; "
+            "give one of them another name, or name one of them only"
+        )
 
 
 def nearest_place(word: str) -> str:

@@ -1,4 +1,4 @@
-"""Acting on tasks: plan for all of them together, execute each in turn, look again, until reached or out of budget."""
+"""Acting on tasks: plan for all of them together, execute each in turn, look again, until it is over."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -154,26 +154,28 @@ def _execute(
     actions: NDArray[np.float32],
     frame_every: int | None,
 ) -> None:
-    """Carry out actions [steps, A], or as many as success and budget allow; a frame at the end, or every few steps."""
+    """Carry out actions [steps, A], or as many as success, world and budget allow; a frame last, or every few steps."""
     env.restore(attempt.state)
     env.set_goal(attempt.goal)
     for action in actions:
-        _, _, reached, _, _ = env.step(action)
+        _, _, reached, over, _ = env.step(action)
         attempt.actions.append(action)
         attempt.distance = float(env.goal_distance(env.state()[None], attempt.goal[None])[0])
         attempt.closest = min(attempt.closest, attempt.distance)
         attempt.held = attempt.held + 1 if reached else 0
         if attempt.held == protocol.hold_steps:
             attempt.reason = "reached"
+        elif over:
+            attempt.reason = "world-ended"
         elif len(attempt.actions) == protocol.budget_steps:
             attempt.reason = "budget"
         if attempt.reason is not None:
             break
         if frame_every is not None and len(attempt.actions) % frame_every == 0:
-            attempt.frames.append(env.render())
+            attempt.frames.append(np.array(env.render()))  # the next may be drawn into the same array
     attempt.state = env.state()
     if frame_every is None and attempt.reason is None:
-        attempt.frames = [env.render()]
+        attempt.frames = [np.array(env.render())]
 
 
 def _outcome(attempt: _Attempt) -> Outcome:

@@ -33,6 +33,15 @@ def check(name: str, array: Any, pattern: str, *, dtype: str | None = None, **si
     return bound
 
 
+def check_tensor(name: str, array: Any, pattern: str, *, dtype: str | None = None, **sizes: int) -> dict[str, int]:
+    """`check` where only a torch tensor will do: ShapeError for an array of NumPy too."""
+    bound = check(name, array, pattern, dtype=dtype, **sizes)
+    if not str(array.dtype).startswith("torch."):
+        found = type(array).__name__
+        raise ShapeError(f"{name}: expected a torch tensor, found {found}; make it one with torch.as_tensor")
+    return bound
+
+
 def _short_dtype(array: Any) -> str:
     """'float32' for both numpy.float32 and torch.float32."""
     return str(array.dtype).removeprefix("torch.")

@@ -15,7 +15,7 @@ Fit = Literal["pad", "crop", "stretch"]
 
 
 def square(where: str, frame: Any, size: int, fit: Fit = "pad") -> NDArray[np.uint8]:
-    """A frame [H, W, 3] as [size, size, 3], averaged; ShapeError that begins with `where` for anything but RGB."""
+    """A frame [H, W, 3] as a new one [size, size, 3], averaged; ShapeError that begins with `where` for others."""
     one_of("fit", fit, get_args(Fit))
     frame = np.asarray(frame)
     if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8 or 0 in frame.shape:
@@ -34,6 +34,6 @@ def square(where: str, frame: Any, size: int, fit: Fit = "pad") -> NDArray[np.ui
         padded[top : top + height, left : left + width] = frame
         frame = padded
     if frame.shape[:2] == (size, size):
-        return frame
+        return frame.copy()  # whoever gave it may draw the next one into it
     # BOX averages the pixels that become one; enlarging repeats them.
     return np.asarray(Image.fromarray(frame).resize((size, size), Image.Resampling.BOX))

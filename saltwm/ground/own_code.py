@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from saltwm.ground.errors import UsageError
+from saltwm.ground.errors import SaltError, UsageError, out_of_memory
 
 
 def is_place(word: str) -> bool:
@@ -30,19 +30,23 @@ def imported(what: str, place: str) -> Callable[..., Any]:
         raise UsageError(f"{what} {place}: importing {module} failed: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(here)
+    if here not in sys.path:
+        sys.path.append(here)  # for what it imports while it runs; last, so that nothing installed is hidden
     if not callable(found):
         raise UsageError(f"{what} {place}: module {module} has no function or class {name!r}")
     return found
 
 
-def failed(what: str, place: str, code: Callable[..., Any], error: Exception) -> UsageError:
+def failed(what: str, place: str, code: Callable[..., Any], error: Exception) -> SaltError:
     """One line on an error of a user's own code; it names the last line of their file that the error came through."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _file_of(code)]
-    at = f" ({Path(_file_of(code)).name}, line {lines[-1]})" if lines else ""
+    if isinstance(error, MemoryError | RuntimeError) and (lack := out_of_memory(error)):
+        return lack  # the machine's, not the code's
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file_of(code)]
+    at = f" ({Path(file_of(code)).name}, line {lines[-1]})" if lines else ""
     return UsageError(f"{what} {place}{at}: {type(error).__name__}: {error}")
 
 
-def _file_of(code: Callable[..., Any]) -> str:
+def file_of(code: Callable[..., Any]) -> str:
     """Where a function, a class or a class's object was written; nothing for one that was not written in Python."""
     written = inspect.unwrap(code)
     try:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from saltwm.disk import durable
 from saltwm.envs.base import StateField
 from saltwm.ground import budget
-from saltwm.ground.errors import DamagedError, UsageError
+from saltwm.ground.errors import DamagedError, NonFiniteError, UsageError
 from saltwm.interop.pictures import read_picture
 from saltwm.interop.recordings import Recording, distinct_names, field_name
 from saltwm.interop.video import read_video
@@ -165,7 +165,12 @@ def _check_time(table: Path, header: list[str], rows: list[list[str]]) -> None:
     times = [place for place, name in enumerate(header) if name.lower() in {"time", "timestamp"}]
     if not times:
         return
-    steps = np.diff(_columns(table, header, rows, times[:1])[:, 0])
+    seconds = _columns(table, header, rows, times[:1])[:, 0]
+    unknown = np.flatnonzero(~np.isfinite(seconds))
+    if len(unknown):  # no gap would be found: NaN is not larger than anything
+        found = f"{header[times[0]]} is {seconds[unknown[0]]}"
+        raise NonFiniteError(f"{table}: row {unknown[0] + 2}: {found}; give every row its time")
+    steps = np.diff(seconds)
     usual = float(np.median(steps))
     off = np.abs(steps - usual) > 0.5 * usual
     if usual <= 0 or off.any():

@@ -64,7 +64,7 @@ def import_hdf5(
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
     fields = {field.name: slice(field.start, field.stop) for field in env_class(env).state_fields}
-    with nothing_half_written(out, kept=GOES_ON), durable.only_writer(out, "data import"):
+    with nothing_half_written(out, "data import", kept=GOES_ON):
         with _unchanged(file) as sha256:
             old = None
             if (out / layout.ROOT_FILE).exists():
@@ -387,6 +387,11 @@ def export_hdf5(dataset: Dataset, file: Path | str, chunk_rows: int = BLOCK_ROWS
     which is not compressed.
     """
     env = dataset.world.environment
+    if dataset.recipe.source.kind == "recorded":
+        raise UsageError(
+            f"{dataset.path}: was written from recordings, which cannot be exported: the format's columns are those of "
+            "a simulated environment; read it with zarr or saltwm.Dataset, as docs/data.md shows"
+        )
     if dataset.frame_every != 1:
         raise UsageError(
             f"{dataset.path}: holds every {dataset.frame_every}th frame; the format needs one per step: "

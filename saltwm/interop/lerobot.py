@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from saltwm.disk import durable
+from saltwm.disk import durable, layout
 from saltwm.envs.base import StateField
 from saltwm.ground import budget
 from saltwm.ground.errors import DamagedError, UsageError
@@ -27,11 +27,11 @@ from saltwm.ground.extras import needs
 from saltwm.interop.parquet_footer import declared
 from saltwm.interop.pictures import read_picture
 from saltwm.interop.recordings import NUMBER_BYTES, Recording, choose_camera, distinct_names, numbers
-from saltwm.interop.video import read_video
+from saltwm.interop.video import read_timed_video
 
 STATE = "observation.state"
 GAP_SHARE = 0.1
-"""Share of a frame's time by which a timestamp may be off its place."""
+"""Share of a frame's time by which a row or a frame of a video may be off its place."""
 PLACE = re.compile(r"\{video_key\}|\{(chunk|file)_index(:0?\d{1,2}d)?\}|[^{}]")
 """What a path template is made of; Python's own format would take any width and any attribute."""
 
@@ -85,10 +85,12 @@ class LeRobot:
     def _check_time(self, where: str, seconds: NDArray[Any]) -> None:
         """DamagedError where rows are missing: a window over a gap would be a jump that no action made."""
         expected = 1.0 / float(self.info["fps"])
-        off = np.abs(np.diff(seconds.astype(np.float64)) - expected)
+        seconds = seconds.astype(np.float64).reshape(len(seconds), -1)
+        layout.check_finite(where, "timestamp", seconds)  # no gap would be found: NaN is not larger than anything
+        off = np.abs(np.diff(seconds[:, 0]) - expected)
         if (off > GAP_SHARE * expected).any():
             step = int(np.argmax(off > GAP_SHARE * expected))
-            found = float(seconds[step + 1] - seconds[step])
+            found = float(seconds[step + 1, 0] - seconds[step, 0])
             raise DamagedError(
                 f"{where}, step {step}: {found:.3f} s to the next row, expected {expected:.3f}: frames are missing or "
                 "the rate varies; record it at one rate, or cut the episode there"
@@ -97,10 +99,28 @@ class LeRobot:
     def _frames(self, number: int, episode: dict[str, Any], rows: Any, length: int) -> Iterable[NDArray[np.uint8]]:
         if self.info["features"][self.camera]["dtype"] == "image":
             return self._pictures(number, rows)
-        file = self._file("video_path", episode, f"videos/{self.camera}")
-        begin = float(self._of(episode, f"videos/{self.camera}/from_timestamp"))
+        file, apart = self._file("video_path", episode, f"videos/{self.camera}"), 1.0 / float(self.info["fps"])
+        begin, end = (float(self._of(episode, f"videos/{self.camera}/{at}_timestamp")) for at in ("from", "to"))
+        if (length - 0.5) * apart > end - begin:
+            raise DamagedError(
+                f"{file}: episode {number}: expected {length} frames, {length * apart:.3f} s, found from_timestamp "
+                f"{begin:.3f} and to_timestamp {end:.3f} in meta/episodes: the last frames are of another episode"
+            )
+        return self._video(f"{file}: episode {number}", file, begin, length)
+
+    def _video(self, where: str, file: Path, begin: float, length: int) -> Iterator[NDArray[np.uint8]]:
+        """Frames of an episode from a file of many; DamagedError for one whose time is not that of its row."""
+        apart = 1.0 / float(self.info["fps"])
         # Half a frame early, so that rounding of the time cannot skip the first one.
-        return read_video(file, max(0.0, begin - 0.5 / float(self.info["fps"])), length)
+        frames = read_timed_video(file, max(0.0, begin - 0.5 * apart), length)
+        for step, (seconds, frame) in enumerate(frames):
+            expected = begin + step * apart
+            if abs(seconds - expected) > GAP_SHARE * apart:
+                raise DamagedError(
+                    f"{where}, step {step}: expected a frame at {expected:.3f} s of the video, found one at "
+                    f"{seconds:.3f}: frames are missing or the rate is not the fps of meta/info.json; encode it again"
+                )
+            yield frame
 
     def _pictures(self, number: int, rows: Any) -> Iterator[NDArray[np.uint8]]:
         """The pictures of an episode that are stored among its numbers."""

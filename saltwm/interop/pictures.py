@@ -15,6 +15,8 @@ from saltwm.ground.errors import DamagedError
 
 KINDS = ("PNG", "JPEG")
 """No others: some of Pillow's decoders start programs."""
+EIGHT_BIT_MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+"""No others: depth and infrared of 16 bits would become white, because Pillow clips them at 255."""
 
 
 def read_picture(where: str, source: Any) -> NDArray[np.uint8]:
@@ -26,6 +28,9 @@ def read_picture(where: str, source: Any) -> NDArray[np.uint8]:
             with opened, Image.open(opened, formats=KINDS) as picture:
                 width, height = picture.size
                 budget.require(where, f"a picture of {width} x {height} pixels", 3 * width * height)
+                if picture.mode not in EIGHT_BIT_MODES:
+                    found = f"expected a picture of 8 bits, found Pillow's mode {picture.mode}, such as of depth"
+                    raise DamagedError(f"{where}: {found}; scale it to 0 ... 255 first")
                 return np.asarray(picture.convert("RGB"))
     except (OSError, TypeError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DamagedError(f"{where}: cannot be decoded as a picture ({error})") from error

@@ -6,9 +6,11 @@ programs of users call as well. Nothing half-written stays: a recording that is 
 
 import contextlib
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from saltwm.disk import dataset_writer as parts
 from saltwm.disk import durable, layout
-from saltwm.disk.claim import require_same, require_unused
+from saltwm.disk.claim import claim, require_same, require_unused
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.durable import read_config
 from saltwm.disk.layout import PART_STEPS, Episode, Recipe, Recorded
@@ -25,7 +27,7 @@ from saltwm.envs.base import StateField, spell_fields
 from saltwm.ground import budget
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import WorldSpec
-from saltwm.ground.errors import DamagedError, MismatchError, ShapeError, UsageError
+from saltwm.ground.errors import DamagedError, LockedError, MismatchError, NonFiniteError, ShapeError, UsageError
 from saltwm.ground.frames import Fit, square
 from saltwm.ground.progress import progress
 from saltwm.ground.strict_json import to_plain
@@ -83,12 +85,13 @@ def write_dataset(
     recorded = Recorded(state_fields="", split=split, fit=fit, action_names=named, **dict(source or {}))
     if append:
         return _add_episodes(path, writer, episodes, recorded, total)
-    with nothing_half_written(path), durable.only_writer(path, "write_dataset"):
-        require_unused(path)
+    with nothing_half_written(path, "write_dataset"), _nothing_waits(path):
+        # A recipe without a root is of a writer that was killed while its parts got their places.
+        require_unused(path, None if (path / layout.ROOT_FILE).exists() else layout.RECIPE_FILE)
         _take_all(writer, episodes, f"write {name}", total)
         recipe = writer.finish(recorded)
-        durable.write_config(path / layout.RECIPE_FILE, recipe)
-        parts.finish(path, recipe)
+        claim(path / layout.RECIPE_FILE, recipe, partial(read_config, Recipe))
+        writer.publish(recipe)
     return Dataset.open(path)
 
 
@@ -101,25 +104,27 @@ def _add_episodes(
 ) -> Dataset:
     """Add episodes to the dataset; it stays what it was until the last of them is written."""
     old = Dataset.open(path, verify="sizes")
-    with durable.only_writer(path, "write_dataset"):
-        place = durable.temporary_beside(path / "growth")
-        try:
-            writer.begin_to_add(old, place, recorded)
-            _take_all(writer, episodes, f"add to {path.name}", total)
-            recipe = writer.finish(recorded)
-            begun = read_config(Recipe, path / layout.RECIPE_FILE)
-            if begun not in (old.recipe, recipe):
-                last = (getattr(begun.source, "added", None) or ("",))[-1]
-                way = f"is on its way to {begun.episodes} episodes with those of {last!r}"
-                raise MismatchError(f"{path}: {way}, found {recipe.episodes} with {recorded.file!r}; finish that first")
-            durable.write_config(path / layout.RECIPE_FILE, recipe)
-            for part in range(old.recipe.parts, recipe.parts):
-                if not layout.part_path(path, part).is_dir():  # it is there if a kill came after this move
-                    durable.move_directory(layout.part_path(place, part), layout.part_path(path, part))
-            parts.finish(path, recipe)
-        finally:
-            durable.remove_leftovers(path)
+    with durable.only_writer(path, "write_dataset"), _nothing_waits(path):
+        writer.begin_to_add(old, recorded)
+        _take_all(writer, episodes, f"add to {path.name}", total)
+        recipe = writer.finish(recorded)
+        begun = read_config(Recipe, path / layout.RECIPE_FILE)
+        if begun not in (old.recipe, recipe):
+            last = (getattr(begun.source, "added", None) or ("",))[-1]
+            way = f"is on its way to {begun.episodes} episodes with those of {last!r}"
+            raise MismatchError(f"{path}: {way}, found {recipe.episodes} with {recorded.file!r}; finish that first")
+        durable.write_config(path / layout.RECIPE_FILE, recipe)
+        writer.publish(recipe)
     return Dataset.open(path)
+
+
+@contextlib.contextmanager
+def _nothing_waits(path: Path) -> Iterator[None]:
+    """However it ends, no part is left waiting for its place; hold the lock."""
+    try:
+        yield
+    finally:
+        durable.remove_leftovers(path)
 
 
 def _take_all(
@@ -132,7 +137,7 @@ def _take_all(
 
 
 class _Writer:
-    """Episodes become parts as they come; how many there are is known at the end."""
+    """Episodes become parts as they come, which wait for their places: how many there are is known at the end."""
 
     def __init__(
         self,
@@ -147,16 +152,17 @@ class _Writer:
     ) -> None:
         """`named` is how many numbers of an action have a name: all or none."""
         self._path, self._name, self._fields = path, name, fields
+        self._place = durable.temporary_beside(path / "waiting")
         self._size, self._fit, self._every, self._named = image_size, fit, frame_every, named
         self._waiting: list[Episode] = []
         self._written = 0
         self._recipe: Recipe | None = None
         self._old: Dataset | None = None
 
-    def begin_to_add(self, old: Dataset, place: Path, recorded: Recorded) -> None:
-        """Belong to a dataset that is there, or MismatchError that names what differs; parts wait at `place`."""
+    def begin_to_add(self, old: Dataset, recorded: Recorded) -> None:
+        """Belong to a dataset that is there, or MismatchError that names what differs."""
         require_alike(old, self._name, self._fields, self._size, self._every, recorded)
-        self._old, self._path, self._recipe = old, place, old.recipe
+        self._old, self._recipe = old, old.recipe
 
     def add(self, recording: Recording) -> None:
         """Check an episode and write the part that it completes."""
@@ -183,6 +189,17 @@ class _Writer:
             self._flush()
         return self._planned(self._written, replace(recorded, state_fields=spell_fields(self._fields)))
 
+    def publish(self, recipe: Recipe) -> None:
+        """The parts get their places and become a dataset, or one that has grown."""
+        for part in range(self._old.recipe.parts if self._old else 0, recipe.parts):
+            waiting, place = layout.part_path(self._place, part), layout.part_path(self._path, part)
+            if _is_same_part(waiting, place):  # it got there before a kill
+                continue
+            if os.path.lexists(place):  # a killed writer left it, of other episodes; no root names it
+                durable.move_directory(place, durable.temporary_beside(waiting))
+            durable.move_directory(waiting, place)
+        parts.finish(self._path, recipe)
+
     def _begun(self, episode: Episode, where: str) -> Recipe:
         """What the first episode decides: sizes, and how many episodes make a part."""
         steps, state_dim = len(episode.actions), episode.states.shape[1]
@@ -205,8 +222,8 @@ class _Writer:
 
     def _flush(self) -> None:
         recipe = self._planned(self._written + len(self._waiting), Recorded(state_fields=""))
-        durable.make_folder(self._path)
-        parts.write_part(self._path, recipe, recipe.parts - 1, self._waiting)
+        durable.make_folder(self._place)
+        parts.write_part(self._place, recipe, recipe.parts - 1, self._waiting)
         self._written += len(self._waiting)
         self._waiting = []
 
@@ -233,6 +250,12 @@ def require_alike(
     )
 
 
+def _is_same_part(one: Path, other: Path) -> bool:
+    """Whether two parts hold the same bytes: their manifests have the hashes of all files."""
+    manifests = [part / durable.MANIFEST for part in (one, other)]
+    return not other.is_symlink() and manifests[1].is_file() and len({*map(durable.sha256, manifests)}) == 1
+
+
 def _twin(dataset: Dataset, episode: Episode) -> int | None:
     """The episode of the dataset that is this very one: the same actions, states and first and last frames."""
     steps = len(episode.actions)
@@ -250,10 +273,11 @@ def _twin(dataset: Dataset, episode: Episode) -> int | None:
 def _checked(where: str, index: int, recording: Recording, size: int, fit: Fit, every: int) -> Episode:
     """The episode with square frames; an error names file, episode, step and field."""
     name = f"{where}: episode {index}"
-    actions = _array(name, "action", recording.actions, np.float32)
-    if actions.ndim != 2 or not len(actions):
-        raise ShapeError(f"{name}: action: expected [T, A] with at least one step, found {list(actions.shape)}")
-    layout.check_finite(name, "action", actions)
+    given = _array(name, "action", recording.actions)
+    if given.ndim != 2 or not len(given):
+        raise ShapeError(f"{name}: action: expected [T, A] with at least one step, found {list(given.shape)}")
+    layout.check_finite(name, "action", given)
+    actions = _in_single_precision(name, given)
     kept = len(actions) // every + 1
     budget.require(name, f"{kept} frames of {size} pixels", kept * 3 * size**2)
     frames: list[Any] = []
@@ -267,18 +291,30 @@ def _checked(where: str, index: int, recording: Recording, size: int, fit: Fit, 
     if recording.states is None:  # a clock: so that a state is never a marker
         states = np.arange(count, dtype=np.float64)[:, None]
     else:
-        states = _array(name, "state", recording.states, np.float64)
+        states = _array(name, "state", recording.states)
         if states.ndim != 2 or len(states) != count:
             raise ShapeError(f"{name}: state: expected [{count}, S], one per frame, found {list(states.shape)}")
         layout.check_finite(name, "state", states)
     return Episode(np.stack(frames), actions, states)
 
 
-def _array(name: str, what: str, values: Any, kind: type) -> NDArray[Any]:
+def _array(name: str, what: str, values: Any) -> NDArray[np.float64]:
     try:
-        return np.asarray(values, kind)
+        return np.asarray(values, np.float64)
     except (ValueError, TypeError) as error:
         raise ShapeError(f"{name}: {what}: expected as many numbers in every row ({error})") from error
+
+
+def _in_single_precision(name: str, actions: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Actions as a dataset keeps them; NonFiniteError for one that would become infinite."""
+    with np.errstate(over="ignore"):
+        single = actions.astype(np.float32)
+    large = np.argwhere(~np.isfinite(single))
+    if len(large):
+        step, dimension = large[0]
+        found = f"{actions[step, dimension]:g} in dimension {dimension}"
+        raise NonFiniteError(f"{name}, step {step}: action is {found}, too large for float32; give it in other units")
+    return single
 
 
 def numbers(where: str, name: str, values: list[Any]) -> NDArray[np.float64]:
@@ -349,14 +385,22 @@ def _check_name(name: str) -> None:
 
 
 @contextlib.contextmanager
-def nothing_half_written(path: Path, kept: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """On any error, remove the folder if it was not there before; `kept` are those after which one goes on there."""
+def nothing_half_written(path: Path, job: str, kept: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Hold the folder's lock; on any error, remove the folder if it was not there before.
+
+    `kept` are errors after which one goes on there.
+    """
     new = not path.exists()
-    try:
-        yield
-    except kept:
-        raise
-    except (Exception, KeyboardInterrupt, SystemExit):
-        if new and path.exists():
-            durable.discard_directory(path)
-        raise
+    with durable.only_writer(path, job):
+        # Another writer may have made the folder since, and may even be done: it is new if nothing else is there.
+        new = new and [entry.name for entry in path.iterdir()] == [durable.LOCK_FILE]
+        try:
+            yield
+        except LockedError:  # the folder is somebody else's by now
+            raise
+        except kept:
+            raise
+        except (Exception, KeyboardInterrupt, SystemExit):
+            if new and path.exists():
+                durable.discard_directory(path)
+            raise

@@ -153,7 +153,7 @@ def collect_episode(env: "PlanningEnv", recipe: "Recipe", index: int) -> "Episod
     act = env.policy(source.policy, rng.stream(seed, f"{whose}policy", index))
     size = recipe.world.image_size
     states, reached, over = [env.state()], False, False
-    seen = [] if env.restores else [env.draw(size)]
+    seen = [] if env.restores else [np.array(env.draw(size))]  # the next may be drawn into the same array
     actions: list[Action] = []
     while len(actions) < env.max_episode_steps and not (reached and env.ends_at_goal) and not over:
         action = act()
@@ -161,7 +161,7 @@ def collect_episode(env: "PlanningEnv", recipe: "Recipe", index: int) -> "Episod
         actions.append(action)
         states.append(state)
         if not env.restores and len(actions) % recipe.frame_every == 0:
-            seen.append(env.draw(size))
+            seen.append(np.array(env.draw(size)))
     every_state = np.stack(states)
     # Drawn from the states, not on the way: a frame is the picture of its stored state, as every goal's picture is.
     frames = env.draw_many(every_state[:: recipe.frame_every], size) if env.restores else np.stack(seen)

@@ -73,7 +73,7 @@ def _drawn(env: PlanningEnv, states: list[State | None]) -> list[Frame]:
     for state in states:
         if state is not None and state.tobytes() not in pictures:
             env.restore(state)
-            pictures[state.tobytes()] = env.draw(PICTURE_SIZE)
+            pictures[state.tobytes()] = np.array(env.draw(PICTURE_SIZE))  # not the array that it draws into
     return [grey if state is None else pictures[state.tobytes()] for state in states]
 
 

@@ -102,9 +102,12 @@ def ship(
     return shipment
 
 
-def how_learnt(path: Path) -> Learnt:
-    """How the weights of a shipped checkpoint, of a finished run or of one of its checkpoints came about."""
-    return read_shipment(path) if (path / SHIPMENT_FILE).exists() else _learnt(_find_source(path))
+def how_learnt(path: Path, data: Path | None = None) -> Learnt:
+    """How the weights of a shipped checkpoint, of a finished run or of one of its checkpoints came about.
+
+    `data` as in `ship`.
+    """
+    return read_shipment(path) if (path / SHIPMENT_FILE).exists() else _learnt(_find_source(path), data)
 
 
 def _learnt(source: _Source, data: Path | None = None) -> Learnt:

@@ -18,7 +18,7 @@ from saltwm.jobs.train import Train
 if TYPE_CHECKING:
     from saltwm.disk.layout import Recipe
     from saltwm.jobs.shelf import Item
-    from saltwm.jobs.shipment import Learnt, Shipment
+    from saltwm.jobs.shipment import Learnt, Precision, Shipment
 
 CARD_FILE = "README.md"
 SHIPPED = Path("checkpoints")
@@ -32,7 +32,7 @@ class Shipped(NamedTuple):
     card: Path
     environment: str
     held_out: Path | None
-    """None where there are none and nothing collects them: they are of a benchmark's file."""
+    """None where there are none and nothing collects them: they are of a benchmark's file or of recordings."""
     lacking: Collect | None
 
 
@@ -55,16 +55,19 @@ class Ship(Job):
 
     def do(self) -> Shipped:
         """Ship, and write the card."""
-        from saltwm.disk.checkpoint import read_info
+        from saltwm.disk.checkpoint import find_checkpoint, read_info
         from saltwm.jobs.shelf import held_out_data
-        from saltwm.jobs.shipment import ship
+        from saltwm.jobs.shipment import how_learnt, ship
 
         _require_evaluations(self.results)
+        source = find_checkpoint(self.run)
+        # Before anything is published: what cannot be spelled leaves no shipment without its card.
+        making = _shipping(source, how_learnt(source, self.data), self.out, self.precision)
         shipment = ship(self.run, self.out, self.precision, data=self.data, most_megabytes=self.max_megabytes)
-        card = _write_card(self.out, self.results, self.out / CARD_FILE)
+        card = _write_card(self.out, self.results, self.out / CARD_FILE, making)
         world = read_info(self.out).world
         held_out = self.out.parent / f"{world.environment}-data"
-        if held_out.is_dir() or world.renderer == "imported":  # a benchmark's file cannot be collected
+        if held_out.is_dir() or world.renderer in ("imported", "recorded"):  # nothing collects such pictures
             return Shipped(shipment, card, world.environment, held_out if held_out.is_dir() else None, None)
         lacking = held_out_data(world.environment, world.image_size, world.render, held_out)
         return Shipped(shipment, card, world.environment, held_out, lacking)
@@ -85,9 +88,9 @@ class Card(Job):
         run = named(self.run)
         if self.out is not None and self.results == Card.results and not self.results.exists():
             note(f"no folder {self.results} is here: the card has no rates; --results names another")
-            return _write_card(run, None, self.out)
+            return _write_card(run, None, self.out, _making_of(run))
         _require_evaluations(self.results)
-        return _write_card(run, self.results, self.out or self._usual_place(run))
+        return _write_card(run, self.results, self.out or self._usual_place(run), _making_of(run))
 
     def _usual_place(self, run: Path) -> Path:
         from saltwm.disk import durable
@@ -195,20 +198,28 @@ def _require_evaluations(results: Path | None) -> None:
         raise UsageError(f"{results}: no evaluations; make some with: saltwm evaluate RUN --data DATA --out {results}")
 
 
-def _write_card(run: Path, results: Path | None, out: Path) -> Path:
+def _write_card(run: Path, results: Path | None, out: Path, making: list[str]) -> Path:
+    """Write the card of a run or checkpoint whose weights the commands `making` make again."""
     from saltwm.disk.records import read_cells
     from saltwm.jobs.card import measured, write_card
-    from saltwm.jobs.shipment import Shipment, how_learnt
     from saltwm.report.findings import can_be_repeated
 
-    learnt = how_learnt(run)
     cells = () if results is None else read_cells(results)
     rates = measured(run, cells)
     repeatable = dict.fromkeys(cell.name for rate in rates for cell in rate.cells if can_be_repeated(cell))
     folders = [results / "evaluations" / name for name in repeatable] if results else []
-    making = _shipping(run, learnt) if isinstance(learnt, Shipment) else _training(run, learnt, run, _data_of(run))
     write_card(run, out, [*making, *([spell_again(folders)] if folders else [])], rates)
     return out
+
+
+def _making_of(run: Path) -> list[str]:
+    """What makes a shipped checkpoint, or the weights of a run, again."""
+    from saltwm.jobs.shipment import Shipment, how_learnt
+
+    learnt = how_learnt(run)
+    if isinstance(learnt, Shipment):
+        return _shipping(run, learnt, run, learnt.precision)
+    return _training(run, learnt, run, _data_of(run))
 
 
 def _data_of(run: Path) -> Path:
@@ -231,25 +242,31 @@ def _training(checkpoint: Path, learnt: "Learnt", run: Path, data: Path) -> list
 
 
 def _making(recipe: "Recipe", data: Path) -> str:
-    """What makes a dataset; a comment where only the author of an environment can."""
+    """What makes a dataset; a comment where only the author of an environment or who has the recordings can."""
+    from saltwm.disk.layout import Recorded
     from saltwm.envs import has_simulator
 
     environment = recipe.world.environment
+    if isinstance(recipe.source, Recorded):
+        return f"# written from recordings, {recipe.source.file or 'by a program'}, which their owner has"
     if recipe.source.kind == "collect" and not has_simulator(environment):
         return f"# collected with the environment {environment}, which its author has"
     return spell(made(recipe, data))
 
 
-def _shipping(checkpoint: Path, shipment: "Shipment") -> list[str]:
-    """What makes a shipped checkpoint and the held-out data beside it again: collect, train, ship, collect."""
+def _shipping(checkpoint: Path, learnt: "Learnt", shipped: Path, precision: "Precision") -> list[str]:
+    """What makes such a checkpoint as `shipped` and the held-out data beside it again: collect, train, ship, collect.
+
+    `checkpoint` is that one, or the one that it is to be made of.
+    """
     from saltwm.disk.checkpoint import read_info
     from saltwm.disk.dataset import Dataset
 
     environment = read_info(checkpoint).world.environment
-    run, held_out = Path("runs") / checkpoint.name, checkpoint.parent / f"{environment}-data"
+    run, held_out = Path("runs") / shipped.name, shipped.parent / f"{environment}-data"
     return [
-        *_training(checkpoint, shipment, run, Path("data") / environment),
-        naming_models(spell(Ship(run, SHIPPED / checkpoint.name, shipment.precision))),
+        *_training(checkpoint, learnt, run, Path("data") / environment),
+        naming_models(spell(Ship(run, SHIPPED / shipped.name, precision))),
         *(
             [_making(Dataset.open(held_out, verify="sizes").recipe, SHIPPED / held_out.name)]
             if held_out.is_dir()

@@ -127,6 +127,12 @@ class Train(Job):
     """Check every hash of the dataset first, or only the files' sizes."""
     json: AsJson = False
 
+    def __post_init__(self) -> None:
+        """A path may be given as text, as saltwm.load and Dataset.open take it."""
+        for name in ("dataset", "out", "dino", "features", "from_"):
+            if isinstance(path := getattr(self, name), str):
+                object.__setattr__(self, name, Path(path))
+
     def do(self) -> "TrainResult | None":
         """Train to the end; None in the processes that only compute."""
         from saltwm.disk.dataset import Dataset

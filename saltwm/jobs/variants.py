@@ -36,7 +36,7 @@ def variant_of(info: CheckpointInfo) -> ModelVariant:
         starts=objective.starts,
         seed=run.train.seed,
         departures=(*departures_in_words(run, info.world.environment), *_history(info)),
-        recipe_sha256=recipe_sha256(info.run, info.dataset_sha256, info.lineage),
+        recipe_sha256=recipe_sha256(info.run, info.dataset_sha256, info.lineage, info.own_code),
         regulariser=objective.regulariser,
         weights=_term_weights(objective, info.world.environment),
         title=None if METHOD_NAMES.get(model.model) == traits.title else traits.title,
@@ -91,7 +91,12 @@ def _history(info: CheckpointInfo) -> list[str]:
     return [*words, f"from {lineage[-1].checkpoint_sha256[:12]}{frozen}"] if lineage else words
 
 
-def recipe_sha256(run: RunConfig, dataset_sha256: str, lineage: Sequence[Origin] | None = None) -> str:
+def recipe_sha256(
+    run: RunConfig,
+    dataset_sha256: str,
+    lineage: Sequence[Origin] | None = None,
+    own_code: dict[str, str] | None = None,
+) -> str:
     """All that weights are learnt by, the seed aside: training seeds of one recipe share it.
 
     Defaults stay out, so that a setting that is added to the config later changes no recipe of before.
@@ -99,7 +104,7 @@ def recipe_sha256(run: RunConfig, dataset_sha256: str, lineage: Sequence[Origin]
     changed = _without_defaults(to_plain(run), to_plain(RunConfig()))
     for name in ("seed", *NOT_LEARNT_FROM):
         changed.get("train", {}).pop(name, None)
-    return durable.sha256_json([changed, dataset_sha256, *to_plain(lineage or ())])
+    return durable.sha256_json([changed, dataset_sha256, *to_plain(lineage or ()), *([own_code] if own_code else [])])
 
 
 def _without_defaults(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

@@ -11,11 +11,14 @@ it; no file runs code.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from saltwm.disk import durable
 from saltwm.ground.checks import one_of
+from saltwm.ground.config import RunConfig
 from saltwm.ground.errors import SaltError, UsageError
-from saltwm.ground.own_code import failed, imported
+from saltwm.ground.own_code import failed, file_of, imported, is_place
 from saltwm.losses.table import Seen, Sizes
 
 if TYPE_CHECKING:
@@ -49,6 +52,16 @@ def built(place: str, sizes: Sizes) -> Callable[[Seen], "dict[str, Tensor]"]:
     except Exception as error:
         raise failed("objective", place, found, error) from error
     return made
+
+
+def code_of(config: RunConfig) -> dict[str, str] | None:
+    """SHA-256 of the file behind each module:name that a run learns by, a model's too; None if saltwm has it all.
+
+    What was typed into an interpreter is in no file, and so not among them.
+    """
+    words = {"model": config.model.model, "objective": config.objective.regulariser or ""}
+    files = {place: Path(file_of(imported(what, place))) for what, place in words.items() if is_place(place)}
+    return {place: durable.sha256(file) for place, file in files.items() if file.is_file()} or None
 
 
 def terms(

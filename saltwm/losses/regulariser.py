@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from saltwm.ground.checks import one_of
 from saltwm.ground.config import ObjectiveConfig, RunConfig, WorldSpec
 from saltwm.ground.errors import UsageError
-from saltwm.ground.own_code import imported
+from saltwm.ground.own_code import imported, is_place
 from saltwm.ground.rng import derive
 from saltwm.losses import own
 from saltwm.losses.sigreg import draw_projections
 from saltwm.losses.table import Seen, Sizes, Term, is_own, row_of, weights_of
+from saltwm.model.own import rehearse
 from saltwm.model.world_model import WorldModel
 
 
@@ -75,6 +76,8 @@ def _values(built: dict[Term, Callable[..., Tensor]], seen: Seen) -> dict[str, T
 def require_fitting(config: RunConfig, world: WorldSpec) -> None:
     """UsageError that names what an objective needs and these windows, batches or sizes do not have."""
     objective, name = config.objective, config.objective.word
+    if is_place(config.model.model):
+        rehearse(config.model)
     for changed, weight in (objective.weights or {}).items():
         if not 0 <= weight < float("inf"):
             raise UsageError(f"`weights` {changed}={weight}: must be a number of at least 0")

@@ -8,13 +8,16 @@ It is made by the sizes of a latent and of an action condition. A module is impo
 command, in SALTWM_MODELS or by `name_model`. A file that names one is refused: no file runs code.
 """
 
+import contextlib
 import inspect
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saltwm.ground import own_code
-from saltwm.ground.errors import UsageError
+from saltwm.ground.config import ModelConfig
+from saltwm.ground.errors import SaltError, UsageError
 from saltwm.model.traits import TRANSITIONS, Traits, model_key
 
 if TYPE_CHECKING:
@@ -55,11 +58,45 @@ def traits(place: str) -> Traits:
         title=cls.__name__,
         what="A latent world model with a transition of a user's own",
         objective="rollout",
-        build=lambda config: cls(config.latent_dim, config.latent_dim),
+        build=lambda config: _built(place, cls, config.latent_dim),
         window=lambda config: cls.window,
         frames=lambda config: cls.window,
         has_matrix=cls.has_matrix,
     )
+
+
+def _built(place: str, cls: "type[Transition]", latent_dim: int) -> "Transition":
+    try:
+        made = cls(latent_dim, latent_dim)
+    except Exception as error:
+        raise own_code.failed("model", place, cls, error) from error
+    made.named_as = place
+    return made
+
+
+@contextlib.contextmanager
+def errors_in_one_line(transition: "Transition") -> Iterator[None]:
+    """What a user's own transition raises as one line that names the line of their file; of any other as it is."""
+    try:
+        yield
+    except SaltError:
+        raise
+    except Exception as error:
+        if transition.named_as is None:
+            raise
+        raise own_code.failed("model", transition.named_as, transition, error) from error
+
+
+def rehearse(config: ModelConfig) -> None:
+    """Try a user's own transition on random latents: what it gets wrong is found before a run is begun."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        transition, dim = traits(config.model).build(config), config.latent_dim
+        for looking_back in range(1, transition.window + 1):
+            history, conditions = torch.randn(2, looking_back, dim), torch.randn(2, looking_back + 1, dim)
+            transition.rollout(history, conditions)
+            transition.predict(history, conditions[:, 1:])
 
 
 def source(place: str) -> Path:

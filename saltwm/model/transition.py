@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from saltwm.ground.checks import check
 from saltwm.ground.errors import ShapeError, UsageError
+from saltwm.model import own
 from saltwm.model.actions import ActionEncoder
 from saltwm.model.exportable import LastPrediction
 
@@ -30,6 +31,8 @@ class Transition(nn.Module, abc.ABC):
     """Latents that a training rollout starts from, where there are as many."""
     has_matrix: bool = False
     """Whether it is affine in the state: `matrix` and `folded` are there, and Gauss-Newton can plan with it."""
+    named_as: str | None = None
+    """module:Class of a user's own."""
 
     def __init__(self, dim: int, condition_dim: int) -> None:
         super().__init__()
@@ -44,7 +47,7 @@ class Transition(nn.Module, abc.ABC):
         sizes = check("latents", latents, "B T D", D=self.dim, dtype="float")
         check("conditions", conditions, "B T C", B=sizes["B"], T=sizes["T"], C=self.condition_dim, dtype="float")
         _at_least("latents", "T", sizes["T"], 1)
-        return self._predict(latents, conditions)
+        return self._checked(self._predict, latents, conditions, sizes["T"])
 
     def rollout(self, history: Tensor, conditions: Tensor) -> Tensor:
         """Predictions fed back: history [B, W, D], 1 <= W <= window, conditions [B, W-1+K, C] -> [B, K, D].
@@ -56,7 +59,15 @@ class Transition(nn.Module, abc.ABC):
         if not 1 <= sizes["W"] <= self.window:
             raise ShapeError(f"history: expected 1 to {self.window} latents of history, found {sizes['W']}")
         _at_least("conditions", f"{sizes['W']}-1+K", found["K"], sizes["W"])
-        return self._rollout(history, conditions)
+        return self._checked(self._rollout, history, conditions, found["K"] - sizes["W"] + 1)
+
+    def _checked(self, step: Callable[[Tensor, Tensor], Tensor], z: Tensor, c: Tensor, count: int) -> Tensor:
+        """What a step predicts [B, count, D]; a loss would broadcast any other shape."""
+        with own.errors_in_one_line(self):
+            predicted = step(z, c)
+        what = f"{self.named_as or type(self).__name__}: {step.__name__}"
+        check(what, predicted, "B K D", B=len(z), K=count, D=self.dim)
+        return predicted
 
     @abc.abstractmethod
     def _predict(self, latents: Tensor, conditions: Tensor) -> Tensor: ...

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from saltwm.ground.checks import check
+from saltwm.ground.checks import check_tensor
 from saltwm.ground.config import ModelConfig, WorldSpec
 from saltwm.model.actions import ActionEncoder
 from saltwm.model.encoder import Encoder
@@ -34,7 +34,7 @@ class WorldModel(nn.Module):
     def encode(self, frames: Tensor) -> Tensor:
         """Raw frames uint8 [B, T, H, W, 3] -> latents [B, T, D]."""
         size = self.world.image_size
-        sizes = check("frames", frames, "B T H W 3", H=size, W=size, dtype="uint8")
+        sizes = check_tensor("frames", frames, "B T H W 3", H=size, W=size, dtype="uint8")
         latents = self.encoder(frames.flatten(0, 1))
         return self._full_precision(latents).unflatten(0, (sizes["B"], sizes["T"]))
 
@@ -48,7 +48,7 @@ class WorldModel(nn.Module):
 
     def condition(self, action_blocks: Tensor) -> Tensor:
         """Raw action blocks [B, K, frameskip * action_dim] -> conditions [B, K, C]."""
-        check("action blocks", action_blocks, "B K F", F=self.action_encoder.block_dim, dtype="float")
+        check_tensor("action blocks", action_blocks, "B K F", F=self.action_encoder.block_dim, dtype="float")
         return self._full_precision(self.action_encoder(action_blocks))
 
     def rollout(self, history: Tensor, conditions: Tensor) -> Tensor:

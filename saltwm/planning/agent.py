@@ -12,6 +12,7 @@ from saltwm.ground.checks import at_least, check
 from saltwm.ground.config import PlannerConfig
 from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import Key, torch_stream
+from saltwm.model.modes import evaluating
 from saltwm.model.traits import traits_of
 from saltwm.model.world_model import WorldModel
 from saltwm.planning.cem import Bounds, Plan
@@ -65,7 +66,7 @@ class Agent:
             raise UsageError("agent: action_low and action_high bound actions together; give both or neither")
         at_least("agent: horizon_blocks", horizon_blocks)
         at_least("agent: history_frames", history_frames)
-        self.model = model.eval()
+        self.model = model
         self.planner = planner_given(planner) or default_planner(model, prior)
         self.search = planner_of(self.planner)
         self.prior = fitting_prior(self.planner, model, prior, horizon_blocks)
@@ -97,15 +98,15 @@ class Agent:
     @torch.no_grad()
     def decide(self, view: View, keys: Sequence[tuple[Key, ...]]) -> Decision:
         """Plan for each task; its random numbers depend on the agent's seed and the task's key alone."""
-        config, world = self.model.config, self.model.world
+        config, world, block = self.model.config, self.model.world, self.model.action_encoder.block_dim
         sizes = check("frames", view.frames, "N W S S 3", S=world.image_size, dtype="uint8")
-        block = config.frameskip * world.action_dim
         check("past_blocks", view.past_blocks, "N W A", N=sizes["N"], W=sizes["W"] - 1, A=block)
         check("goals", view.goals, "N S S 3", N=sizes["N"], S=world.image_size, dtype="uint8")
-        situation = self.situation(view)
-        horizon = self.blocks_to_plan(situation)
         generators = [torch_stream(self.seed, "plan", *key) for key in keys]
-        found = self.search(self.model, situation, horizon=horizon, generators=generators, bounds=self.bounds)
+        with evaluating(self.model):
+            situation = self.situation(view)
+            horizon = self.blocks_to_plan(situation)
+            found = self.search(self.model, situation, horizon=horizon, generators=generators, bounds=self.bounds)
         executed = None if self.look_every is None else min(self.look_every, horizon) * config.frameskip
         return Decision(self.raw(found.actions), found.elite_costs.double().numpy(), executed)
 
@@ -157,9 +158,8 @@ class Agent:
 
     def reset(self, goal_frame: Frames) -> None:
         """Begin an episode towards a goal picture [S, S, 3]."""
-        size = self.model.world.image_size
-        check("goal frame", goal_frame, "S S 3", S=size, dtype="uint8")
-        self._episode = _Episode(self._episodes, goal_frame, deque(maxlen=self.window))
+        check("goal frame", goal_frame, "S S 3", S=self.model.world.image_size, dtype="uint8")
+        self._episode = _Episode(self._episodes, np.array(goal_frame), deque(maxlen=self.window))
         self._episodes += 1
 
     def act(self, frame: Frames) -> Actions:

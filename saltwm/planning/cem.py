@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from saltwm.ground.checks import at_least, check
+from saltwm.ground.checks import at_least, check, check_tensor
 from saltwm.ground.config import CEMConfig
 from saltwm.ground.errors import NonFiniteError, UsageError
 
@@ -126,14 +126,14 @@ def around(mean: Tensor, std: Tensor, noise: Tensor) -> Tensor:
 
 def rankable(costs: Tensor, candidates: Tensor) -> Tensor:
     """Costs [N, S] with infinity for non-finite ones, so that they rank last; an error if a task has no finite one."""
-    check("costs", costs, "N S", N=candidates.shape[0], S=candidates.shape[1])
+    check_tensor("costs", costs, "N S", N=candidates.shape[0], S=candidates.shape[1])
     finite = costs.isfinite()
     hopeless = (~finite.any(dim=1)).nonzero().flatten().tolist()
     if hopeless:
         raise NonFiniteError(
             f"planning: every candidate of task {hopeless[0]} has a non-finite cost; is the model sound?"
         )
-    return costs.masked_fill(~finite, torch.inf)
+    return torch.where(finite, costs, torch.inf)  # counts become floats
 
 
 def select(candidates: Tensor, costs: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from saltwm.ground import own_code
-from saltwm.ground.checks import check
+from saltwm.ground.checks import check_tensor
 from saltwm.ground.config import OwnPlannerConfig, PlannerConfig
 from saltwm.ground.errors import NonFiniteError, SaltError, UsageError
 from saltwm.model.world_model import WorldModel
@@ -75,10 +75,9 @@ def run(function: Callable[..., Plan], model: WorldModel, situation: Situation, 
 def _check_plan(name: str, plan: Plan, tasks: int, horizon: int, action_dim: int) -> None:
     """ShapeError or NonFiniteError unless a plan is what was asked for."""
     for field in ("actions", "std"):
-        check(
-            f"planner {name}: {field}", getattr(plan, field), "N H A", dtype="float", N=tasks, H=horizon, A=action_dim
-        )
-    check(f"planner {name}: elite_costs", plan.elite_costs, "N iterations", dtype="float", N=tasks)
+        values, sizes = getattr(plan, field), {"N": tasks, "H": horizon, "A": action_dim}
+        check_tensor(f"planner {name}: {field}", values, "N H A", dtype="float", **sizes)
+    check_tensor(f"planner {name}: elite_costs", plan.elite_costs, "N iterations", dtype="float", N=tasks)
     finite = torch.isfinite(plan.actions).flatten(1).all(dim=1)
     if not finite.all():
         task = int(finite.logical_not().nonzero()[0])

@@ -35,7 +35,11 @@ from saltwm.report.tables import PooledRow, pooled_rows, run_name
 
 T = TypeVar("T")
 
-_REASONS = {"budget": "not reached", "solved-at-start": "solved at the start"}
+_REASONS = {
+    "budget": "not reached",
+    "solved-at-start": "solved at the start",
+    "world-ended": "ended by the world",
+}
 _PICTURE_KINDS = {".gif": "GIF", ".png": "PNG"}
 
 

@@ -34,14 +34,21 @@ def printed(work) -> str:
     return stream.getvalue()
 
 
-def test_an_episode_that_ran_out_of_steps_is_told_in_words_and_recorded_in_one():
-    record = SimpleNamespace(reason="budget", steps_taken=50, start_distance=3.0, final_distance=2.0, plans=[])
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("budget", "not reached within the steps allowed"),
+        ("world-ended", "not reached before the world ended the episode"),
+    ],
+)
+def test_an_episode_that_did_not_reach_its_goal_is_told_in_words_and_recorded_in_one(reason, words):
+    record = SimpleNamespace(reason=reason, steps_taken=50, start_distance=3.0, final_distance=2.0, plans=[])
     tasks = SimpleNamespace(protocol=CLEAN_PROTOCOL, world=SimpleNamespace(environment="two-room"))
     outcome = SimpleNamespace(record=record)
     told = tell(Play("random"), Played("no plan", tasks, outcome, "a.gif", "a.png", 0.0))
-    assert told.told["outcome"] == "not reached within the steps allowed, 50 of 50 steps"
+    assert told.told["outcome"] == f"{words}, 50 of 50 steps"
     assert told.told["distance"] == "3.00 success radii at the start, 2.00 at the end (1 is 16 units)"
-    assert told.plain["outcome"] == "budget"
+    assert told.plain["outcome"] == reason
 
 
 def test_the_next_command_is_one_line_whose_words_are_those_that_were_meant():

@@ -6,12 +6,15 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from saltwm import write_dataset
 from saltwm.cli import main
 from saltwm.disk.checkpoint import load
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.shelf import shelf as shelf_of
+from saltwm.train import train
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +94,29 @@ def test_a_model_without_held_out_data_beside_it_is_shipped_with_the_command_tha
     message = refused(capsys, "demo", "two-room", "--checkpoints", str(tmp_path))[1]
     assert message.strip().endswith(line.removeprefix("next: "))  # pictures of this model's size, too
     assert "saltwm ship" not in message  # that much is there
+
+
+def test_a_model_of_recordings_is_shipped_with_a_card_while_they_are_at_hand(tiny, tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    episodes = [
+        {"frames": rng.integers(0, 255, (61, 16, 16, 3), np.uint8), "actions": rng.normal(size=(60, 2))}
+        for _ in range(12)
+    ]
+    recorded = write_dataset(tmp_path / "data", episodes, name="my-robot", image_size=16)
+    train(tiny, recorded, tmp_path / "run")
+    capsys.readouterr()
+    main(["ship", str(tmp_path / "run"), "--out", str(tmp_path / "shelf/robot")])
+    main(["card", str(tmp_path / "run"), "--out", str(tmp_path / "card.md")])
+    assert "saltwm collect" not in capsys.readouterr().out  # nothing collects a robot's pictures
+    for card in (tmp_path / "shelf/robot/README.md", tmp_path / "card.md"):
+        assert "# written from recordings, by a program, which their owner has\n" in card.read_text()
+
+
+def test_a_card_that_cannot_be_written_leaves_no_shipment_without_one(run, shelf, tmp_path, capsys):
+    copy = shutil.copytree(shelf / "two-room-data", tmp_path / "two-room-data")
+    (copy / "zarr.json").write_text("{}")
+    assert refused(capsys, "ship", str(run), "--out", str(tmp_path / "two-room-salt"))[0] == 6
+    assert not (tmp_path / "two-room-salt").exists()
 
 
 def test_a_damaged_model_or_dataset_is_never_shown(shelf, tmp_path, capsys):

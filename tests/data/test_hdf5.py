@@ -20,6 +20,7 @@ from saltwm.envs import make_env
 from saltwm.ground.errors import DamagedError, MismatchError, SaltError, Stopped, UsageError
 from saltwm.interop import archives, hdf5
 from saltwm.interop.hdf5 import export_hdf5, import_hdf5
+from saltwm.interop.recordings import write_dataset
 from saltwm.jobs.collect import Collect, collect_episode
 
 SIZE = 24
@@ -474,6 +475,14 @@ def test_a_dataset_with_sparse_frames_cannot_be_exported(tmp_path):
     sparse = Collect("two-room", tmp_path / "data", 2, image_size=16, frame_every=5, workers=1).do()
     with pytest.raises(UsageError, match="collect with a `frame_every` of 1"):
         export_hdf5(sparse, tmp_path / "out.h5")
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_recordings_cannot_be_exported_whatever_their_name(tmp_path):
+    episodes = [{"frames": np.zeros((4, 8, 8, 3), np.uint8), "actions": np.eye(3, 2)}]
+    recorded = write_dataset(tmp_path / "data", episodes, name="my-robot", image_size=8)
+    with pytest.raises(UsageError, match="was written from recordings, which cannot be exported"):
+        export_hdf5(recorded, tmp_path / "out.h5")
     assert not (tmp_path / "out.h5").exists()
 
 

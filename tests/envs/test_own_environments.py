@@ -75,7 +75,8 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv(users.VARIABLE, "")
     monkeypatch.setattr(users, "_entered", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.delitem(sys.modules, "slides", raising=False)
+    for module in ("slides", "slower", "buffered"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     return "slides:Slide"
 
 
@@ -178,6 +179,61 @@ def test_a_name_of_the_package_cannot_be_taken(own_module: str, tmp_path: Path) 
     assert env_class("two-room").__name__ == "TwoRoom"
 
 
+def test_two_classes_of_one_name_are_refused_by_both_words(
+    own_module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would take turns: data of one would be those of the other."""
+    (tmp_path / "slower.py").write_text(SLIDE.replace("0.1 *", "0.03 *"))
+    introduce(own_module)
+    with pytest.raises(UsageError, match="slower:Slide: the name 'slide' is that of slides:Slide"):
+        introduce("slower:Slide")
+    assert os.environ[users.VARIABLE] == own_module
+    assert [users.find("slide").__module__ for _ in range(3)] == ["slides"] * 3
+    users._entered.clear()
+    monkeypatch.setenv(users.VARIABLE, "slower:Slide")
+    with pytest.raises(UsageError, match="the name 'slide' is that of slides:Slide"):
+        Collect(own_module, tmp_path / "data", 4, image_size=16, workers=1).do()
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_class_may_have_two_words_and_may_be_loaded_again(own_module: str, tmp_path: Path) -> None:
+    (tmp_path / "slower.py").write_text("from slides import Slide as Same\n")
+    assert introduce(own_module) == introduce("slower:Same") == "slide"
+    users._entered.clear()
+    os.environ[users.VARIABLE] = ""
+    introduce(own_module)
+    importlib.reload(sys.modules["slides"])
+    introduce(own_module)
+    assert env_class("slide") is sys.modules["slides"].Slide
+
+
+BUFFERED = """
+import numpy as np
+from slides import Slide
+
+
+class Buffered(Slide):
+    name = "buffered"
+    restores = False
+    _frames = {}
+
+    def draw(self, size):
+        frame = self._frames.setdefault(size, np.zeros((size, size, 3), np.uint8))
+        frame[:] = super().draw(size)
+        return frame
+"""
+
+
+def test_frames_that_are_drawn_into_one_array_are_kept_apart(own_module: str, tmp_path: Path) -> None:
+    (tmp_path / "buffered.py").write_text(BUFFERED)
+    dataset = Collect("buffered:Buffered", tmp_path / "data", 4, image_size=16, workers=1).do()
+    env = make_env("buffered", image_size=16)
+    env._restore(dataset.states(0)[0].copy())
+    np.testing.assert_array_equal(dataset.read_frames(np.array([0]), np.array([0]))[0], env.draw(16))
+    (frames,) = (one for one in check_environment(type(env), 16).findings if one.promise == "frames show what moves")
+    assert frames.kept
+
+
 def test_an_installed_package_offers_an_environment_by_name(own_module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sys.path.insert(0, "")
     offer = importlib.metadata.EntryPoint("slide", own_module, users.GROUP)
@@ -227,6 +283,36 @@ def test_an_adapted_environment_with_a_state_keeps_every_promise() -> None:
     found = check_environment(ball, 16)
     assert found.plans, found
     assert ball.restores
+
+
+class Returning(Ball):
+    """Ends where it began, as its frames tell."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        found = super().reset(seed=seed, options=options)
+        self.steps, self.began = 0, self.place.copy()
+        return found
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        found = super().step(action)
+        if self.steps == 40:
+            self.place = self.began.copy()
+        return found
+
+
+class Still(Ball):
+    """The negative control: a picture that shows nothing."""
+
+    def render(self) -> Any:
+        return np.zeros((40, 80, 3), np.uint8)
+
+
+@pytest.mark.parametrize(("kind", "kept"), [(Returning, True), (Still, False)])
+def test_frames_show_what_moves_wherever_the_episode_ends(kind: type[Ball], kept: bool) -> None:
+    found = check_environment(adapt(kind, name="ball", policies={"aside": lambda env, rng: np.array([0, 2])}), 16)
+    (frames,) = (finding for finding in found.findings if finding.promise == "frames show what moves")
+    assert frames.kept == kept, frames
 
 
 def test_a_state_that_forgets_something_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from saltwm.disk.records import Task
 from saltwm.envs import make_env
+from saltwm.envs.two_room import TwoRoom
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.evaluation.rollout import run_tasks
 from saltwm.ground.errors import ShapeError, UsageError
@@ -89,6 +90,55 @@ def test_steps_inside_the_goal_with_gaps_between_them_are_not_held():
     record = act([task()], BackAndForth((1, 0)), held)[0].record
     assert not record.success
     assert record.reason == "budget"
+
+
+class Walled(TwoRoom):
+    """A world that ends the episode beyond x = 60, and moves no more after that."""
+
+    @property
+    def over(self):
+        return self.state()[0] > 60
+
+    def _advance(self, action):
+        assert not self.over
+        super()._advance(action)
+
+
+def walled(goal, **changes):
+    env, protocol = Walled(image_size=16), dataclasses.replace(CLEAN, **changes)
+    return run_tasks(env, protocol, [task(goal=goal)], Constant((1, 0)), frameskip=5)[0]
+
+
+def test_an_episode_that_the_world_ends_is_over_and_not_reached():
+    outcome = walled((90.0, 150.0))
+    assert (outcome.record.success, outcome.record.reason) == (False, "world-ended")
+    assert outcome.record.steps_taken == len(outcome.actions) == 5  # from 40 by 5 a step: 65 is the first beyond 60
+    assert outcome.record.steps_to_success is None
+
+
+def test_a_goal_that_is_reached_where_the_world_ends_counts_if_it_need_not_be_held_longer():
+    assert walled((80.0, 150.0)).record.reason == "reached"  # at the step to 65, which ends the world too
+    assert walled((80.0, 150.0), hold_steps=2).record.reason == "world-ended"
+
+
+class Buffered(TwoRoom):
+    """Draws each frame into the array of the one before."""
+
+    buffer = np.zeros((16, 16, 3), np.uint8)
+
+    def draw(self, size):
+        self.buffer[:] = super().draw(size)
+        return self.buffer
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_frames_of_an_environment_that_draws_them_into_one_array_are_kept_apart(window):
+    tasks, seen = [task(), task(start=(60.0, 60.0), goal=(110.0, 60.0), index=1)], []
+    for env in (TwoRoom(image_size=16), Buffered(image_size=16)):
+        policy = Constant((-0.5, 0.25), window=window)
+        run_tasks(env, CLEAN, tasks, policy, frameskip=5)
+        seen.append(policy.views[-1].frames)
+    np.testing.assert_array_equal(*seen)
 
 
 @pytest.mark.parametrize("window", [1, 3])

@@ -54,6 +54,7 @@ BEYOND = {
         "planning/own.py",
     ),
     "a transition of one's own": ("model/own.py",),
+    "planning with a model that is being trained": ("model/modes.py",),
     "an action prior, and looks between the blocks of a plan": (
         "planning/looks.py",
         "planning/map.py",

@@ -1,5 +1,6 @@
 """Recorded and imported datasets grow: wholly or not at all, with a lineage, and no episode twice."""
 
+import contextlib
 import itertools
 import shutil
 from pathlib import Path
@@ -10,14 +11,14 @@ import pytest
 import zstandard
 from hostile_files import rehash_dataset
 from power_cuts import PowerCut, power_cut
-from test_recordings import EPISODES, check_same, episode, write_folder
+from test_recordings import EPISODES, check_same, encoded, episode, write_folder
 
 from saltwm import write_dataset
 from saltwm.cli import main
 from saltwm.data.fields import action_names_of
 from saltwm.disk import durable
 from saltwm.disk.dataset import Dataset
-from saltwm.ground.errors import MismatchError, ShapeError, UsageError
+from saltwm.ground.errors import DamagedError, LockedError, MismatchError, ShapeError, UsageError
 from saltwm.interop.hdf5 import import_hdf5
 from saltwm.interop.importing import import_recordings
 from saltwm.interop.recordings import Recording
@@ -72,7 +73,7 @@ def test_episodes_of_another_kind_or_there_already_leave_the_dataset_as_it_was(o
     short = Recording(EPISODES[2].frames, EPISODES[2].actions[:, :1], EPISODES[2].states)
     with pytest.raises(ShapeError, match="action: expected shape"):
         write_dataset(old.path, [episode(7), short], append=True, **OPTIONS)
-    with pytest.raises(UsageError, match=r"is episode 1 of .* already; leave it out"):
+    with pytest.raises(UsageError, match=rf"^{old.path}: episode 1: is episode 1 of {old.path} already; leave it out"):
         write_dataset(old.path, [episode(7), EPISODES[1]], append=True, **OPTIONS)
     with pytest.raises(UsageError, match="no episode was given"):
         write_dataset(old.path, [], append=True, **OPTIONS)
@@ -125,6 +126,84 @@ def test_a_growth_on_its_way_goes_on_with_the_same_episodes_alone(old, monkeypat
     check_same(write_dataset(old.path, [EPISODES[2]], append=True, **OPTIONS))
 
 
+def test_a_growth_on_its_way_goes_on_with_other_episodes_and_mixes_none(old: Dataset, tmp_path: Path) -> None:
+    """A program says of its episodes no more than how many there are."""
+    shutil.copytree(old.path, tmp_path / "calm")
+    others = [episode(20, 12), episode(21, 12)]
+    calm = write_dataset(tmp_path / "calm", others, append=True, **OPTIONS)
+    for at in itertools.count():
+        path = shutil.copytree(old.path, tmp_path / f"cut-{at}")
+        with power_cut(at) as cut:
+            write_dataset(path, [episode(10, 12), episode(11, 12)], append=True, **OPTIONS)
+        if not cut:
+            break
+        if Dataset.open(path).sha256 == old.sha256:
+            assert write_dataset(path, others, append=True, **OPTIONS).sha256 == calm.sha256
+            assert Dataset.open(path, verify="full").sha256 == calm.sha256, f"cut before durable step {at}"
+            assert content(path) == content(calm.path)
+        shutil.rmtree(path)
+    assert at > 8
+
+
+# --- begun and killed, or by two at once -----------------------------------------------------------------------------
+
+
+def test_a_first_write_cut_off_before_any_durable_step_is_repeated_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("saltwm.interop.recordings.PART_STEPS", 12)
+    calm = write_dataset(tmp_path / "calm", EPISODES, **OPTIONS)
+    for at in itertools.count():
+        path = tmp_path / f"cut-{at}"
+        with power_cut(at) as cut:
+            write_dataset(path, EPISODES, **OPTIONS)
+        if not cut:
+            break
+        if not (path / "zarr.json").exists():
+            write_dataset(path, EPISODES, **OPTIONS)
+        durable.remove_leftovers(path)
+        assert content(path) == content(calm.path), f"cut before durable step {at}"
+        shutil.rmtree(path)
+    assert at > 8
+    with pytest.raises(UsageError, match=r"not empty \(it holds collection\.json\)"):
+        write_dataset(calm.path, EPISODES, **OPTIONS)
+
+
+def test_a_first_write_on_its_way_is_not_that_of_another_number_of_episodes(tmp_path: Path) -> None:
+    with power_cut("move"):
+        write_dataset(tmp_path / "data", EPISODES, **OPTIONS)
+    with pytest.raises(DamagedError, match=r"incomplete, 1 of 1 parts are missing; repeat the import, or the program"):
+        Dataset.open(tmp_path / "data")
+    with pytest.raises(MismatchError, match=r"belongs to another job \(episodes: expected 2, found 3\)"):
+        write_dataset(tmp_path / "data", EPISODES[:2], **OPTIONS)
+    check_same(write_dataset(tmp_path / "data", EPISODES, **OPTIONS))
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_of_two_first_writers_the_second_leaves_the_first_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    """The first comes, or comes and goes, just after the second has seen that there is no folder."""
+    path, only_writer = tmp_path / "data", durable.only_writer
+    with contextlib.ExitStack() as first:
+
+        def after_the_first(folder: Path, job: str) -> contextlib.AbstractContextManager[None]:
+            monkeypatch.setattr(durable, "only_writer", only_writer)
+            if done:
+                write_dataset(path, EPISODES, **OPTIONS)
+            else:
+                first.enter_context(only_writer(path, "of the first"))
+                (path / "part-00000").mkdir()
+            return only_writer(folder, job)
+
+        monkeypatch.setattr(durable, "only_writer", after_the_first)
+        with pytest.raises(UsageError if done else LockedError, match="not empty" if done else "in use by .*the first"):
+            write_dataset(path, EPISODES[:1], **OPTIONS)
+    assert (path / "part-00000").is_dir()
+    if done:
+        check_same(Dataset.open(path))
+
+
 # --- imported --------------------------------------------------------------------------------------------------------
 
 
@@ -152,6 +231,18 @@ def test_the_same_import_takes_the_takes_that_came_since(tmp_path: Path, capsys:
     table.write_text(before.replace("0.1,", "0.1,0.25,", 1).replace("0.25,0.", "0.25,-0.", 1))
     with pytest.raises(MismatchError, match="episode 0: its actions are not those of episode 0"):
         import_recordings(source, data, name="arm", image_size=32)
+
+
+def test_a_repeated_import_sees_that_the_pictures_are_another_take_s(tmp_path: Path) -> None:
+    source, data = write_folder(tmp_path / "takes", as_video=False), tmp_path / "data"
+    first = import_recordings(source, data, name="arm", image_size=16)
+    picture = source / "take-1" / "0000.png"
+    frame = np.asarray(EPISODES[1].frames[0])
+    picture.write_bytes(encoded(np.where(frame < 50, frame + 3, frame)))  # as another decoder may see it
+    assert import_recordings(source, data, name="arm", image_size=16).sha256 == first.sha256
+    picture.write_bytes(encoded(255 - frame))
+    with pytest.raises(MismatchError, match="episode 1: its first frame is not that of episode 1 in"):
+        import_recordings(source, data, name="arm", image_size=16)
 
 
 @pytest.mark.parametrize(

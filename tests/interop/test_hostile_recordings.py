@@ -93,6 +93,17 @@ def test_only_png_and_jpeg_are_decoded(tmp_path: Path) -> None:
             read_picture("x", value)
 
 
+def test_a_picture_of_16_bits_is_refused_and_not_made_white(tmp_path: Path) -> None:
+    """Depth and infrared have such; those of 16 bits a colour lose the lower eight and nothing else."""
+    file = tmp_path / "depth.png"
+    Image.fromarray(np.full((4, 5), 9000, np.uint16)).save(file)
+    with pytest.raises(DamagedError, match=r"depth\.png: expected a picture of 8 bits, found Pillow's mode I;16"):
+        read_picture(str(file), file)
+    for mode in ("1", "L", "LA", "P", "RGB", "RGBA"):
+        Image.new(mode, (5, 4)).save(file)
+        assert read_picture(str(file), file).shape == (4, 5, 3)
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("name", "said"),

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,20 @@ def test_episodes_of_a_program_become_a_dataset(tmp_path: Path) -> None:
     Dataset.open(tmp_path / "data", verify="full")
 
 
+@pytest.mark.parametrize("size", [32, 16])
+def test_a_program_may_draw_each_frame_into_the_array_of_the_one_before(tmp_path: Path, size: int) -> None:
+    def frames(shade: int) -> Iterator[NDArray[np.uint8]]:
+        buffer = np.zeros((32, 32, 3), np.uint8)
+        for step in range(7):
+            buffer[:] = shade + step
+            yield buffer
+
+    episodes = [{"frames": frames(shade), "actions": np.eye(6)} for shade in (0, 100)]
+    dataset = write_dataset(tmp_path / "data", episodes, name="my-robot", image_size=size)
+    shades = dataset.read_frames(np.repeat([0, 1], 7), np.tile(np.arange(7), 2))[:, 0, 0, 0]
+    np.testing.assert_array_equal(shades, [*range(7), *range(100, 107)])
+
+
 def test_many_parts_and_sparse_frames_hold_the_same_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("saltwm.interop.recordings.PART_STEPS", 12)
     episodes = [{"frames": e.frames, "actions": e.actions} for e in EPISODES]
@@ -108,6 +123,11 @@ def with_nan(values: Any) -> Any:
     [
         (changed(actions=with_nan(EPISODES[1].actions)), NonFiniteError, "episode 1, step 4: action is nan"),
         (changed(states=with_nan(EPISODES[1].states)), NonFiniteError, "episode 1, step 4: state is nan"),
+        (
+            changed(actions=1e300 * np.eye(15, 2, -3)),
+            NonFiniteError,
+            r"episode 1, step 3: action is 1e\+300 in dimension 0, too large for float32",
+        ),
         (changed(frames=EPISODES[1].frames[:-1]), ShapeError, "episode 1: frame: expected 16, one more than actions"),
         (changed(frames=[frame / 255 for frame in EPISODES[1].frames]), ShapeError, "step 0: frame: expected uint8"),
         (changed(frames=np.moveaxis(EPISODES[1].frames, 3, 1)), ShapeError, "channels come last"),
@@ -265,6 +285,59 @@ def test_a_lerobot_video_that_is_cut_or_no_video_is_refused(tmp_path: Path) -> N
     with pytest.raises(DamagedError, match=r"file-001\.mp4: cannot be decoded"):
         import_recordings(source, tmp_path / "data")
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("fps", "times", "said"),
+    [
+        (2 * FPS, None, r"file-000\.mp4: episode 0, step 1: expected a frame at 0\.100 s .*, found one at 0\.050"),
+        (FPS, "gte(N,5)", r"file-000\.mp4: episode 0, step 5: expected a frame at 0\.500 s .*, found one at 0\.800"),
+        (FPS, "gte(N,20)", r"file-000\.mp4: episode 1, step 7: expected a frame at 2\.000 s .*, found one at 2\.300"),
+    ],
+)
+def test_a_lerobot_video_whose_frames_have_other_times_is_refused(
+    tmp_path: Path, fps: float, times: str | None, said: str
+) -> None:
+    """At another rate, or with frames missing whose times are kept: the frames would stand beside other rows."""
+    import imageio_ffmpeg
+
+    source = write_lerobot(tmp_path / "robot")
+    video = next((source / "videos").rglob("file-000.mp4"))
+    write_video(video, np.concatenate([EPISODES[0].frames, EPISODES[1].frames]), fps)
+    if times is not None:
+        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", str(video)]
+        command += ["-vf", f"setpts='PTS+{times}*0.3/TB'", "-fps_mode", "passthrough", str(tmp_path / "later.mp4")]
+        subprocess.run(command, check=True)
+        (tmp_path / "later.mp4").replace(video)
+    with pytest.raises(DamagedError, match=said):
+        import_recordings(source, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_lerobot_episode_that_is_longer_than_its_piece_of_the_video_is_refused(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    source = write_lerobot(tmp_path / "robot")
+    file = source / "meta/episodes/chunk-000/file-000.parquet"
+    table = parquet.read_table(file)
+    at = table.column_names.index("videos/observation.images.top/to_timestamp")
+    parquet.write_table(table.set_column(at, table.column_names[at], [[1.0, 2.9, 1.0]]), file)
+    with pytest.raises(DamagedError, match=r"episode 0: expected 13 frames, 1\.300 s, found .* to_timestamp 1\.000"):
+        import_recordings(source, tmp_path / "data")
+
+
+def test_a_lerobot_row_without_a_time_is_refused(tmp_path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    source = write_lerobot(tmp_path / "robot", as_images=True)
+    file = source / "data/chunk-000/file-000.parquet"
+    table = parquet.read_table(file)
+    seconds = [float("nan") if row == 4 else second for row, second in enumerate(table["timestamp"].to_pylist())]
+    column = pyarrow.array(seconds, pyarrow.float32())
+    parquet.write_table(table.set_column(table.column_names.index("timestamp"), "timestamp", column), file)
+    with pytest.raises(NonFiniteError, match="episode 0, step 4: timestamp is nan"):
+        import_recordings(source, tmp_path / "data")
 
 
 # --- Lance and Minari, written by their own libraries ----------------------------------------------------------------
@@ -435,6 +508,7 @@ def test_a_video_of_a_phone_comes_in_upright(tmp_path: Path, degrees: int, turns
         ),
         ("action_x,action_y", "force_x,force_y", "has no column that begins with action"),
         ("0.3,", "0.9,", r"take-1.csv: row 4: 0.700 s to the next row, usually 0.100"),
+        ("0.3,", "nan,", r"take-1.csv: row 5: time is nan; give every row its time"),
         ("0.2,", "0.2,much", r"take-1.csv: row 4: action_x is 'much.*', not a number"),
     ],
 )
@@ -443,7 +517,7 @@ def test_a_table_that_is_wrong_is_refused(tmp_path: Path, old: str, new: str, sa
     table = source / "take-1.csv"
     begins = "\n" if old[0].isdigit() else ""
     table.write_text(table.read_text().replace(begins + old, begins + new, 1))
-    with pytest.raises((DamagedError, MismatchError), match=said):
+    with pytest.raises((DamagedError, MismatchError, NonFiniteError), match=said):
         import_recordings(source, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 

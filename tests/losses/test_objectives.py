@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import sys
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from trainers import result_bytes
 
 from saltwm.disk import checkpoint, durable
 from saltwm.ground.config import ObjectiveConfig, WorldSpec
-from saltwm.ground.errors import UsageError
+from saltwm.ground.errors import MismatchError, UsageError
 from saltwm.jobs.presets import run_config
 from saltwm.jobs.train import Train
 from saltwm.jobs.variants import variant_of
@@ -248,6 +249,8 @@ class Unbuilt(Learnt):
 def mine(tmp_path, monkeypatch):
     (tmp_path / "mine_objective.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine_objective", raising=False)  # of another test's folder
+    return tmp_path / "mine_objective.py"
 
 
 def test_a_weight_for_a_term_that_a_users_own_objective_does_not_have_is_refused(mine, tiny, dataset, tmp_path):
@@ -269,6 +272,36 @@ def test_a_users_own_objective_is_one_file(name, mine, tiny, dataset, tmp_path):
             checkpoint.list_checkpoints(tmp_path / "run")[-1]
         )
     checkpoint.load(tmp_path / "run")  # plans without the file that trained it
+
+
+def test_a_run_goes_on_with_the_code_that_it_was_begun_with_and_with_no_other(mine, tiny, dataset, tmp_path):
+    config = config_of(tiny, "mine_objective:shrinking")
+    longer = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=8))
+    train(config, dataset, tmp_path / "run")
+    begun = (tmp_path / "run/run.json").read_bytes()
+    (tmp_path / "mine_objective.py").write_text(OWN.replace("square().mean(),", "square().mean() * 100,"))
+    for wanted in (config, longer):
+        with pytest.raises(MismatchError, match=r"mine_objective:shrinking: the file of module mine_objective is not"):
+            train(wanted, dataset, tmp_path / "run")
+    assert (tmp_path / "run/run.json").read_bytes() == begun
+    (tmp_path / "mine_objective.py").write_text(OWN)
+    assert train(longer, dataset, tmp_path / "run").step == 8
+
+
+def test_seeds_of_ones_own_objective_share_a_recipe_while_its_file_is_the_same(mine, tiny, dataset, tmp_path):
+    def recipe(name, **changes):
+        config = config_of(tiny, name)
+        config = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=1, **changes))
+        out = tmp_path / f"runs-{len(list(tmp_path.glob('runs-*')))}"
+        train(config, dataset, out)
+        info = checkpoint.info_of(out)
+        return info.own_code, variant_of(info).recipe_sha256
+
+    (code, first), (same, second) = recipe("mine_objective:shrinking"), recipe("mine_objective:shrinking", seed=1)
+    assert (first, code) == (second, same) == (first, {"mine_objective:shrinking": durable.sha256(mine)})
+    mine.write_text(OWN.replace("square().mean(),", "square().mean() * 100,"))
+    assert recipe("mine_objective:shrinking", seed=2)[1] != first
+    assert recipe("salt")[0] is None  # and no file of it has the field
 
 
 def test_a_run_s_file_does_not_name_code_that_is_run(mine, dataset, tmp_path):

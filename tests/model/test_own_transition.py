@@ -1,5 +1,7 @@
 """A transition of a user's own: named by a person, checked in one line, and never imported for a file."""
 
+import dataclasses
+
 import pytest
 import torch
 from small_runs import SMALL, WORLD, small_model
@@ -8,10 +10,11 @@ import saltwm
 from saltwm.disk import checkpoint
 from saltwm.disk.checkpoint import FORMAT, CheckpointInfo
 from saltwm.ground.config import ModelConfig, RunConfig
-from saltwm.ground.errors import DamagedError, UsageError
+from saltwm.ground.errors import DamagedError, OutOfMemory, ShapeError, UsageError
 from saltwm.jobs.variants import variant_of
 from saltwm.model import own
 from saltwm.model.traits import learnt_name, model_key, traits_of
+from saltwm.train import train
 
 MODULE = """
 from saltwm.model.transition import Transition
@@ -43,6 +46,27 @@ class Salt(Still):
 
 def function(dim, condition_dim):
     return Still(dim, condition_dim)
+
+
+class Last(Still):
+    def _rollout(self, history, conditions):
+        return history[:, -1:]
+
+
+class Flat(Still):
+    def _predict(self, latents, conditions):
+        return latents[..., 0]
+
+
+class Boom(Still):
+    def _rollout(self, history, conditions):
+        return history / (1 // 0)
+
+
+class Unbuilt(Still):
+    def __init__(self, dim, condition_dim):
+        super().__init__(dim, condition_dim)
+        self.change = self.chagne
 """
 STILL = ModelConfig("own_transitions:Still", SMALL.latent_dim, encoder=SMALL.encoder)
 
@@ -83,6 +107,41 @@ def test_a_name_that_leads_to_no_transition_is_refused_in_one_line(place, messag
         own.name_model(place)
     assert "\n" not in str(refused.value)
     assert own.named() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("Last", ShapeError, r"^own_transitions:Last: _rollout: expected shape \[B=2, K=2, D=12\], found \[2, 1, 12\]"),
+        ("Flat", ShapeError, r"^own_transitions:Flat: _predict: expected shape \[B=2, K=1, D=12\], found \[2, 1\]"),
+        ("Boom", UsageError, r"^model own_transitions:Boom \(own_transitions.py, line 45\): ZeroDivisionError: "),
+        ("Unbuilt", UsageError, r"^model own_transitions:Unbuilt \(own_transitions.py, line 51\): AttributeError: "),
+    ],
+)
+def test_what_ones_own_transition_gets_wrong_is_one_line_before_anything_is_written(
+    name, error, message, tiny, dataset, tmp_path
+):
+    place = own.name_model(f"own_transitions:{name}")
+    config = dataclasses.replace(tiny, model=dataclasses.replace(STILL, model=place, encoder=tiny.model.encoder))
+    with pytest.raises(error, match=message):
+        train(config, dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_lack_of_memory_in_ones_own_code_is_not_called_its_error():
+    transition = traits_of(own.name_model("own_transitions:Still")).build(STILL)
+    with pytest.raises(OutOfMemory), own.errors_in_one_line(transition):
+        raise MemoryError
+
+
+@pytest.mark.parametrize("model", ["salt", "lewm"])
+def test_no_transition_s_prediction_is_broadcast(model, monkeypatch):
+    transition = small_model(dataclasses.replace(SMALL, model=model)).transition
+    z, c = torch.randn(2, 1, 12), torch.randn(2, 3, 12)
+    assert transition.rollout(z, c).shape == (2, 3, 12)
+    monkeypatch.setattr(transition, "_rollout", lambda z, c: z)
+    with pytest.raises(ShapeError, match=r"expected shape \[B=2, K=3, D=12\], found \[2, 1, 12\]"):
+        transition.rollout(z, c)
 
 
 def test_a_class_that_nobody_named_is_refused_wherever_its_traits_are_wanted():

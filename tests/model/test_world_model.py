@@ -1,5 +1,6 @@
 """The three verbs, and P11: every public function of the room refuses shapes that are not its own."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -158,6 +159,13 @@ def test_action_blocks_of_another_length_are_refused(function, shape):
 def test_a_history_that_the_transition_cannot_use_is_refused(kind, known, conditions):
     with pytest.raises(ShapeError):
         MODELS[kind].rollout(torch.zeros(2, known, D), torch.zeros(2, conditions, D))
+
+
+def test_arrays_of_numpy_are_refused_where_tensors_are_expected():
+    with pytest.raises(ShapeError, match="frames: expected a torch tensor, found ndarray"):
+        SALT.encode(np.zeros(FRAMES, np.uint8))
+    with pytest.raises(ShapeError, match="action blocks: expected a torch tensor, found ndarray"):
+        SALT.condition(np.zeros(ACTIONS, np.float32))
 
 
 def test_integer_latents_are_refused():

@@ -66,6 +66,21 @@ def test_the_same_seed_repeats_an_episode_and_a_new_episode_draws_anew():
     assert not np.array_equal(first, episode(agent, env, 6))
 
 
+def test_pictures_are_remembered_though_their_array_is_drawn_into_again():
+    env = make_env("two-room", image_size=WORLD.image_size)
+    agent, again, other = (Agent(shaken(SMALL), GaussNewtonConfig(2, 2), horizon_blocks=1) for _ in range(3))
+    frame, _ = start(env)
+    goal = 255 - frame
+    buffer = goal.copy()
+    agent.reset(goal)
+    again.reset(buffer)
+    other.reset(frame)
+    buffer[:] = frame
+    action = agent.act(frame)
+    assert np.array_equal(action, again.act(buffer))
+    assert not np.array_equal(action, other.act(frame))  # the goal matters
+
+
 def test_a_transformer_gets_its_history_once_there_is_one():
     env = make_env("two-room", image_size=WORLD.image_size)
     model = shaken(dataclasses.replace(SMALL, model="lewm"))

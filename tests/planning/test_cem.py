@@ -95,6 +95,17 @@ def test_only_non_finite_costs_are_an_error():
         )
 
 
+def test_costs_may_be_counts_and_must_be_tensors():
+    def plan(cost):
+        return cem(cost, horizon=2, action_dim=2, generators=generators(0), config=SMALL)
+
+    counted = plan(lambda plans: (plans > 0).sum(dim=(2, 3)))
+    assert torch.equal(counted.actions, plan(lambda plans: (plans > 0).sum(dim=(2, 3)).float()).actions)
+    assert counted.elite_costs.dtype == torch.float32
+    with pytest.raises(ShapeError, match="costs: expected a torch tensor, found ndarray"):
+        plan(lambda plans: plans.square().sum(dim=(2, 3)).numpy())
+
+
 def test_a_single_elite_has_no_spread_and_no_nan():
     plan = cem(
         quadratic(torch.ones(1, 2, 2)), horizon=2, action_dim=2, generators=generators(0), config=CEMConfig(50, 5, 1)

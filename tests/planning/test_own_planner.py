@@ -1,6 +1,7 @@
 """A planner of one's own is one function: in Python, and named on the command line."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -102,6 +103,11 @@ def test_a_planner_that_fails_is_one_line_with_its_name_and_place():
             ShapeError,
             r"planner wrong: actions: expected shape \[N=2, H=2, A=10\], found \[2, 1, 10\]",
         ),
+        (
+            np.zeros((2, 2, 10), np.float32),
+            ShapeError,
+            "planner wrong: actions: expected a torch tensor, found ndarray; make it one with torch.as_tensor",
+        ),
         (torch.zeros(2, 2, 10, dtype=torch.int64), ShapeError, "planner wrong: actions: expected float values"),
         (
             torch.stack([torch.zeros(2, 10), torch.full((2, 10), torch.nan)]),
@@ -139,6 +145,21 @@ def test_a_planner_is_named_as_module_and_function(shooting):
     found = planners.planner_of(config)(shaken(SMALL), at, horizon=3, generators=generators(0, 1))
     assert found.actions.shape == (2, 3, 10)
     own.require_named(config)
+
+
+def test_what_a_planner_imports_while_it_plans_is_found_beside_it_after_what_is_installed(tmp_path, monkeypatch):
+    (tmp_path / "late_neighbour.py").write_text("DEVIATION = 0.5\n")
+    text = SHOOTING.replace("    plans =", "    from late_neighbour import DEVIATION\n    plans =", 1)
+    (tmp_path / "late_planner.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(own, "_NAMED", set())
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for _ in range(2):
+        config = own.name_planner("late_planner:shooting")
+    found = planners.planner_of(config)(shaken(SMALL), situation(shaken(SMALL), 1), horizon=3, generators=generators(0))
+    assert found.actions.shape == (1, 3, 10)
+    assert sys.path.count(str(tmp_path)) == 1
+    assert sys.path[-1] == str(tmp_path)
 
 
 def test_a_planner_that_only_a_file_names_is_refused(shooting):

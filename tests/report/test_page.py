@@ -260,6 +260,7 @@ def test_media_of_an_earlier_page_go_and_nothing_else_does(copy, tmp_path):
 
 def test_planned_episodes_are_captioned_from_their_file_names(page):
     assert picture_caption("task-007-reached") == ("task 7", "reached")
+    assert picture_caption("task-007-world-ended") == ("task 7", "ended by the world")
     assert picture_caption("anything else") == ("anything else", "")
     assert 'SALT <span class="outcome' in page
 

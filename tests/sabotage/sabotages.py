@@ -117,7 +117,7 @@ SABOTAGES = [
              "tests/planning/test_agent_in_gymnasium.py"),
     Sabotage("S30", "the random policy ignores the task", "planning/policy.py",
              'stream(self.seed, "random-policy", *key)', 'stream(self.seed, "random-policy")', "tests/planning/test_costs.py"),
-    Sabotage("S34", "plans in the mode it was given", "planning/agent.py", "self.model = model.eval()", "self.model = model", PINS),
+    Sabotage("S34", "plans in the mode it was given", "model/modes.py", "    model.eval()\n", "", PINS),
     Sabotage("S37", "iCEM ignores bounds", "planning/icem.py",
              "            candidates = bounds.clamp(candidates)", "            pass", "tests/planning/test_planners.py -k icem"),
     # --- evaluation
