@@ -57,7 +57,7 @@ def effective_rank(latents: Tensor) -> float:
 
 
 @torch.no_grad()
-def validate(model: WorldModel, windows: Windows, config: RunConfig, device: torch.device) -> dict[str, float]:
+def validate(model: WorldModel, windows: Windows, config: RunConfig) -> dict[str, float]:
     """Errors and singular values on held-out windows, as the planner will see the model: in evaluation mode."""
     was_training = model.training
     model.eval()
@@ -65,8 +65,8 @@ def validate(model: WorldModel, windows: Windows, config: RunConfig, device: tor
     batch_size, starts = min(config.train.batch_size, len(windows.validation)), config.objective.starts
     for index in range(config.train.validation_batches):
         batch = windows.batch(windows.validation_ids(index, batch_size))
-        latents = model.latents_of(torch.from_numpy(batch.frames).to(device))
-        conditions = model.condition(torch.from_numpy(batch.actions).to(device))
+        latents = model.latents_of(torch.from_numpy(batch.frames))
+        conditions = model.condition(torch.from_numpy(batch.actions))
         one_step = one_step_loss(model, latents, conditions)
         rollout = rollout_loss(model, latents, conditions, starts)
         errors.append([float(one_step), float(rollout)])

@@ -125,7 +125,7 @@ class Session:
 
     def _measure(self, scalars: dict[str, float], latents: Tensor) -> None:
         metrics = scalars | latent_statistics(gather_batch(self._fabric, latents))
-        metrics |= validate(self._model, self._windows, self._config, self._fabric.device)
+        metrics |= validate(self._model, self._windows, self._config)
         require_finite(self.done, metrics)
         self.metrics = metrics
         if self._journal:

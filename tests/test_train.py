@@ -381,7 +381,7 @@ def test_sigma_max_is_the_largest_singular_value_of_the_matrices_that_planning_m
     model, windows = build_model(tiny, dataset), make_windows(tiny, dataset)
     with torch.no_grad():
         model.transition.N.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
-    found = validate(model, windows, tiny, torch.device("cpu"))
+    found = validate(model, windows, tiny)
     batch = windows.batch(windows.validation_ids(0, min(8, len(windows.validation))))
     conditions = model.eval().condition(torch.from_numpy(batch.actions)).flatten(0, 1)[:8]
     expected = max(np.linalg.svd(a.detach().numpy(), compute_uv=False)[0] for a in model.transition.matrix(conditions))

@@ -14,7 +14,7 @@ from processes import is_gone
 
 from saltwm.ground.errors import MismatchError, SaltError
 from saltwm.processes import pool as module
-from saltwm.processes.pool import Event, Workers, signals_held, work_off
+from saltwm.processes.pool import WORKER_NUMBER, Event, Workers, signals_held, work_off
 
 pytestmark = pytest.mark.usefixtures("spawned_workers")
 
@@ -70,6 +70,29 @@ def test_a_dead_worker_is_named_and_another_takes_over(tmp_path):
         events = run(pool, [("a", "die"), ("b", "write")])
     assert events[0] == ("lost", "a", "died (signal SIGKILL)")
     assert events[-1][:2] == ("done", "b")
+
+
+def numbered(folder):
+    """Work for the test below: an item leaves its worker's number, and some kill the worker after that."""
+
+    def work(item, report):
+        name, deed = item
+        (folder / name).write_text(os.environ[WORKER_NUMBER])
+        if deed == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.5)  # so that each worker gets an item
+        report()
+
+    return work
+
+
+def test_workers_are_numbered_and_a_lost_ones_number_goes_to_the_next(tmp_path):
+    with Workers(3, numbered, tmp_path) as pool:
+        run(pool, [("a", "write"), ("b", "die"), ("c", "write")])
+        found = [(tmp_path / name).read_text() for name in "abc"]
+        assert found == ["0", "1", "2"]
+        run(pool, [("d", "write"), ("e", "write"), ("f", "write")])
+        assert sorted((tmp_path / name).read_text() for name in "def") == ["0", "1", "2"]
 
 
 def test_an_item_whose_worker_is_lost_is_handed_out_again(tmp_path):

@@ -140,7 +140,7 @@ class Decoder(nn.Module):
 def fit_decoder(
     kind: DecoderKind, encoder: Encoder, latents: Tensor, frames: NDArray[np.uint8], *, steps: int, seed: int
 ) -> Decoder:
-    """Pixel MSE on encoded true frames: latents [N, D], frames [N, H, W, 3]; on the accelerator if there is one."""
+    """Pixel MSE on encoded true frames: latents [N, D], frames [N, H, W, 3]; on the encoder's device."""
     with progress("fit decoder", steps) as advance:
         for fitted, loss in fitting(kind, encoder, latents, frames, steps=steps, seed=seed):
             decoder = fitted
@@ -158,13 +158,13 @@ def fitting(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "decoder weights"))
         network = kind.network(dim, encoder.image_size)
-    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    device = encoder.get_buffer("pixel_scale").device
     decoder = Decoder(network, encoder, latents, frames).to(device)
     optimizer = torch.optim.AdamW(decoder.parameters(), kind.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(steps):
         chosen = stream(seed, "decoder batch", step).integers(0, count, BATCH_SIZE)
-        pixels = encoder.normalise(torch.from_numpy(frames[chosen])).to(device)
+        pixels = encoder.normalise(torch.from_numpy(frames[chosen]).to(device))
         loss = F.mse_loss(decoder(latents[chosen].to(device)), pixels)
         if not torch.isfinite(loss):
             raise NonFiniteError(f"decoder: the loss is {loss.item()} at step {step}; try another `seed`")

@@ -158,9 +158,9 @@ def encode_frames(
 
 @torch.no_grad()
 def encode_pictures(model: WorldModel, frames: NDArray[np.uint8]) -> torch.Tensor:
-    """Raw frames [N, H, W, 3] -> latents [N, D], a few hundred at a time."""
+    """Raw frames [N, H, W, 3] -> latents [N, D] on the CPU, a few hundred at a time."""
     parts = torch.from_numpy(frames).split(FRAMES_PER_PASS)
-    return torch.cat([model.encode(part[:, None])[:, 0] for part in parts])
+    return torch.cat([model.encode(part[:, None])[:, 0].cpu() for part in parts])
 
 
 def states_at(dataset: Dataset, episodes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -218,7 +218,7 @@ def to_bytes(tensors: "dict[str, Tensor]") -> bytes:
     """The tensors as a safetensors file."""
     from safetensors.torch import save as save_tensors
 
-    return save_tensors({name: tensor.contiguous() for name, tensor in tensors.items()})
+    return save_tensors({name: tensor.cpu().contiguous() for name, tensor in tensors.items()})
 
 
 def halved(weights: "dict[str, Tensor]") -> "dict[str, Tensor]":

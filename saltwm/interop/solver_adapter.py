@@ -102,7 +102,7 @@ class SolverAdapter(nn.Module):
         """Frames [B, T, 3, h, w], raw uint8 or normalised -> [B, T, D]."""
         size = self.model.world.image_size
         sizes = check("pixels", pixels, "B T 3 h w", h=size, w=size)
-        frames = pixels.flatten(0, 1).to(self.model.action_encoder.action_mean.device)
+        frames = pixels.flatten(0, 1).to(self.model.device)
         encoder = self.model.encoder
         if frames.dtype == torch.uint8:
             latents = encoder(frames.permute(0, 2, 3, 1))

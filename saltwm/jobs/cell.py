@@ -20,7 +20,7 @@ from saltwm.disk.durable import read_config, write_config
 from saltwm.disk.records import Evaluation
 from saltwm.evaluation.rollout import Outcome, run_tasks
 from saltwm.evaluation.statistics import wilson
-from saltwm.ground.errors import DamagedError, SaltError
+from saltwm.ground.errors import DamagedError, SaltError, UsageError
 from saltwm.ground.progress import progress
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.chunks import TASKS_PER_CHUNK, Chunks, chunk_of, chunk_writer, read_chunk, surroundings
@@ -42,10 +42,12 @@ SECONDS_FILE = "seconds"
 """Beside the chunks: the wall time that they took so far."""
 
 
-def evaluation_workers(count: int, ray: str | None = None) -> "Workers | RayWorkers":
+def evaluation_workers(count: int, ray: str | None = None, device: str = "cpu") -> "Workers | RayWorkers":
     """Processes for `evaluate`, here or on a Ray cluster; the cells of a suite share them, for each imports torch."""
     if ray is None:
         return Workers(count, chunk_writer, part_seconds=PLAN_SECONDS)
+    if device != "cpu":
+        raise UsageError("on a Ray cluster models plan on the processors of its nodes: leave out --device")
     from saltwm.interop.on_ray import RayWorkers
 
     return RayWorkers(ray, count, Chunks(), item_seconds=CHUNK_SECONDS)

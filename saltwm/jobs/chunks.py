@@ -162,12 +162,13 @@ def _make_policy(job: Acting, tasks: TaskSet, env: PlanningEnv) -> tuple[Policy,
 
     from saltwm.disk.checkpoint import load
     from saltwm.planning.agent import Agent
+    from saltwm.processes.device import device_of_worker
 
     if checkpoint.identity(Path(job.run)) != job.inputs["run"]:
         raise MismatchError(f"{job.run}: changed since this evaluation was planned; run the command again")
     torch.set_num_threads(1)  # faster where there is a worker per core, and results do not depend on their number
     bounds = {"action_low": low, "action_high": high} if tasks.protocol.bound_actions else {}
-    model = load(job.run, world=tasks.world)
+    model = load(job.run, world=tasks.world).to(device_of_worker(job.device))
     agent = Agent(
         model,
         job.planner,

@@ -28,6 +28,7 @@ from saltwm.ground.rng import stream
 from saltwm.jobs.measures import IN_FILES, Decode, warn_if_seen
 from saltwm.model.traits import model_key
 from saltwm.model.world_model import WorldModel
+from saltwm.processes.device import device_named
 
 PREDICTIONS = 7
 BLOCKS = CONTEXT - 1 + PREDICTIONS
@@ -55,7 +56,7 @@ def decode_run(job: Decode, dataset: Dataset) -> Decoded:
         at_least(option, value)
     path = checkpoint.find_checkpoint(job.run)
     info = checkpoint.read_info(path)
-    model = checkpoint.load(path, world=dataset.world)
+    model = checkpoint.load(path, world=dataset.world).to(device_named(job.device))
     job = job.begin(dataset)
     warn_if_seen(info, dataset, path)
     fit_episodes, test_episodes = fit_and_test_episodes(dataset)
@@ -149,7 +150,7 @@ def predict(model: WorldModel, stretches: Stretches) -> tuple[torch.Tensor, torc
     latents = latents.unflatten(0, (-1, BLOCKS + 1))
     first = CONTEXT - min(model.window, CONTEXT)
     conditions = model.condition(torch.from_numpy(stretches.blocks))
-    return latents, model.rollout(latents[:, first:CONTEXT], conditions[:, first:])
+    return latents, model.rollout(latents[:, first:CONTEXT].to(model.device), conditions[:, first:])
 
 
 def pixel_mse(truth: Frames, guess: NDArray[np.uint8] | NDArray[np.float64]) -> tuple[float, ...]:

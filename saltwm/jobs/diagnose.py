@@ -1,5 +1,6 @@
 """A model measured on held-out episodes: error propagation as the paper does (App. C.1-C.3, C.6), and its latents."""
 
+import copy
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from saltwm.model.traits import model_key
 from saltwm.model.transition import Transition
 from saltwm.model.world_model import WorldModel
 from saltwm.monitors import effective_rank
+from saltwm.processes.device import device_named
 
 ACTION_SEQUENCES = 12  # Figure 1a
 """With each of which the Jacobian is taken at every state."""
@@ -63,9 +65,11 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
     fit_and_test_episodes(dataset)  # refuses a dataset that is too small, before anything is measured
     warn_if_seen(info, dataset, path)
     model = checkpoint.load(path, world=dataset.world)
-    trajectories = job.trajectories or (40 if model.transition.has_matrix else 16)  # App. C.3
+    transition = copy.deepcopy(model.transition)  # Jacobians want float64, which not every accelerator has
+    model.to(device_named(job.device))
+    trajectories = job.trajectories or (40 if transition.has_matrix else 16)  # App. C.3
     lengths, horizon = _measurable(dataset, model.config.frameskip, job.windows, job.batches, job.horizon)
-    is_wide = model.transition.dim > WIDEST
+    is_wide = transition.dim > WIDEST
     start = min(model.window, CONTEXT)  # a model that looks back further than any context frame starts from all of them
     how, measured, stretches = _measure_errors if is_wide else measure, [], []
     identity: dict[str, Any] = {
@@ -78,23 +82,23 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
         for i, length in enumerate(lengths):
             z, c = encode_stretches(model, dataset, length, trajectories, job.seed, i)
             stretches.append((z[:, : CONTEXT + horizon], c[:, : CONTEXT - 1 + horizon]))
-            measured.append(how(model.transition, *_from_start(start, *stretches[-1]), start=start))
+            measured.append(how(transition, *_from_start(start, *stretches[-1]), start=start))
             advance(note="rollouts")
         z = torch.cat([z for z, _ in stretches])
         few = [stretches[lengths.index(length)] for length in dict.fromkeys(lengths)]  # one measurement of each length
         has_bound = not is_wide and start == model.window
-        bound = _residual_bound(model, *stretches[0], measured[0], _spread(z)) if has_bound else {}
+        bound = _residual_bound(transition, *stretches[0], measured[0], _spread(z)) if has_bound else {}
         advance(note="rollouts from one frame")
-        one_frame = None if model.window == 1 or is_wide else _one_frame_start(model, stretches, few, _spread(z))
+        one_frame = None if model.window == 1 or is_wide else _one_frame_start(transition, stretches, few, _spread(z))
         advance(note="probes")
         at = _states_and_actions(start, *few[0], *few[-1])
-        sigma = None if is_wide else state_dependence(model.transition, *at)
+        sigma = None if is_wide else state_dependence(transition, *at)
         probes = _probes(identity, model, dataset, job.frames, sigma)
         advance()
     diagnosis = Diagnosis(
         **identity,
         trajectories=len(z),
-        sigma_max_base=_sigma_max_base(model),
+        sigma_max_base=_sigma_max_base(transition),
         history=start,
         seed=job.seed,
         windows=lengths,
@@ -184,7 +188,8 @@ def encode_stretches(
     skip, unseen, blocks = model.config.frameskip, held_out(dataset), CONTEXT - 1 + length
     long_enough = unseen[dataset.lengths[unseen] >= blocks * skip]
     stretches = read_stretches(dataset, long_enough, blocks, skip, count, stream(seed, "diagnose", index))
-    return model.encode(torch.from_numpy(stretches.frames)), model.condition(torch.from_numpy(stretches.blocks))
+    z = model.encode(torch.from_numpy(stretches.frames))
+    return z.cpu(), model.condition(torch.from_numpy(stretches.blocks)).cpu()
 
 
 def _from_start(start: int, z: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -245,12 +250,12 @@ def _measure_errors(
 
 
 def _residual_bound(
-    model: WorldModel, z: torch.Tensor, c: torch.Tensor, found: Propagation, unit: float
+    transition: Transition, z: torch.Tensor, c: torch.Tensor, found: Propagation, unit: float
 ) -> dict[str, Any]:
     """Proposition 1's bound beside the residuals of one measurement; L costs three more Jacobians a step."""
-    constants = lipschitz(model.transition, *_from_start(model.window, z, c), found)
+    constants = lipschitz(transition, *_from_start(transition.window, z, c), found)
     largest = float(constants.max()) if constants.numel() else 0.0
-    errors = history_errors(found, model.window).flatten(2).norm(dim=-1)
+    errors = history_errors(found, transition.window).flatten(2).norm(dim=-1)
     bound = largest / 2 * errors.square()  # |r_t| <= L / 2 |e_{t-1}|^2, Proposition 1
     size = found.augmented_residual.norm(dim=-1)
     return {
@@ -261,15 +266,15 @@ def _residual_bound(
 
 
 def _one_frame_start(
-    model: WorldModel,
+    transition: Transition,
     stretches: list[tuple[torch.Tensor, torch.Tensor]],
     few: list[tuple[torch.Tensor, torch.Tensor]],
     unit: float,
 ) -> OneFrameStart:
     """The control: rollouts over the same frames that know the last context frame only; Jacobians on a few of them."""
-    exact = in_float64(model.transition)
+    exact = in_float64(transition)
     measured = [_measure_errors(exact, *_from_start(1, z.double(), c.double()), start=1) for z, c in stretches]
-    with_jacobians = [measure(model.transition, *_from_start(1, z, c), start=1) for z, c in few]
+    with_jacobians = [measure(transition, *_from_start(1, z, c), start=1) for z, c in few]
     errors = [m.delta.norm(dim=-1) / unit for m in measured]
     return OneFrameStart(
         trajectories=sum(map(len, errors)),
@@ -311,7 +316,7 @@ def training_seconds(run: Path) -> float | None:
     return read_shipment(run).training_seconds if (run / SHIPMENT_FILE).exists() else journal.total_seconds(run)
 
 
-def _sigma_max_base(model: WorldModel) -> float | None:
+def _sigma_max_base(transition: Transition) -> float | None:
     with torch.no_grad():
-        base = model.transition.base_matrix()
+        base = transition.base_matrix()
         return None if base is None else float(torch.linalg.matrix_norm(base.double(), 2))

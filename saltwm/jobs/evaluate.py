@@ -48,6 +48,7 @@ from saltwm.jobs.job import (
 from saltwm.model.own import source as model_source
 from saltwm.model.traits import learnt_name, traits_of
 from saltwm.planning.names import planner_named, planner_text
+from saltwm.processes.device import device_named
 
 if TYPE_CHECKING:
     from saltwm.disk.dataset import Dataset
@@ -117,6 +118,8 @@ class Acting(Filed):
     Settings follow the name: gauss-newton,mu=0.1. Then give the method a name of its own, too."""
     history: int = 1
     """Frames that a transformer predictor may look back at; the authors' evaluation gives it one."""
+    device: str = "cpu"
+    """Where the model plans: cpu, auto, gpu, cuda:1, mps, ...; workers take several accelerators in turn."""
     method: Maybe[str] = None
     """Name in tables, folders and pictures; salt, lewm or random by default, with the planner's unless it is cem."""
 
@@ -155,7 +158,7 @@ class Evaluate(Acting):
         """Evaluate into OUT/evaluations/CELL, on the tasks that every other method gets."""
         from saltwm.jobs.cell import evaluate, evaluation_workers
 
-        pool = evaluation_workers(self.workers, self.ray)
+        pool = evaluation_workers(self.workers, self.ray, self.device)
         at_least("pictures", self.pictures, 0)
         settled = settle(self, self.out)
         say_unused_history(self.history, [settled])
@@ -302,6 +305,7 @@ def settle(job: Acting, results: Path, tasks: TaskSet | None = None, *, or_fewer
         run=who.run,
         planner=who.planner,
         history=who.history,
+        device=device_named(job.device),
         method=_checked_name(job.method if job.method is not None else who.name),
     ).begun({"task_set": tasks.sha256, **who.inputs})
     assert settled.task_set is not None
@@ -350,6 +354,8 @@ def check_options(job: Acting) -> None:
         raise UsageError("only an agent that plans has a next look to choose: leave out --look-every")
     if job.run == "random" and (job.planner is not None or job.history != 1):
         raise UsageError("the random policy neither plans nor looks back: leave out --planner and --history")
+    if job.run in MODELLESS and job.device != Acting.device:
+        raise UsageError("without a model there is nothing to put on a device: leave out --device")
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

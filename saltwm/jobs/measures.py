@@ -94,6 +94,8 @@ class Diagnose(Measuring):
     """Seed of the stretches that are drawn."""
     frames: int = 2000
     """Held-out frames that the probes are scored on, and pairs of frames whose costs are ranked."""
+    device: Aside[str] = "auto"
+    """Where frames are encoded: auto takes the best there is; or cpu, gpu, cuda:1, mps, ..."""
     json: AsJson = False
 
     def do(self) -> "Diagnosed":
@@ -123,6 +125,8 @@ class Decode(Measuring):
     """Frames to fit the decoder on, held in memory; fewer if there are not as many."""
     seed: int = 0
     """Seed of the decoder and of the choice of episodes."""
+    device: Aside[str] = "auto"
+    """Where to encode, fit and draw: auto takes the best there is; or cpu, gpu, cuda:1, mps, ..."""
     json: AsJson = False
 
     def do(self) -> "Decoded":

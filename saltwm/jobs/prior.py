@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from saltwm.ground.config import PriorConfig
-from saltwm.jobs.job import AsJson, Job, Positional, RunFolder
+from saltwm.jobs.job import Aside, AsJson, Job, Positional, RunFolder
 
 if TYPE_CHECKING:
     from saltwm.jobs.prior_learner import PriorResult
@@ -37,6 +37,8 @@ class Prior(Job):
     """Pairs per step."""
     seed: int = _USUAL.seed
     """Seed of weights, pairs and dropout."""
+    device: Aside[str] = "auto"
+    """Where to encode and learn: auto takes the best there is; or cpu, gpu, cuda:1, mps, ..."""
     json: AsJson = False
 
     def do(self) -> "PriorResult":
@@ -44,7 +46,7 @@ class Prior(Job):
         from saltwm.disk.dataset import Dataset
         from saltwm.jobs.prior_learner import learn_prior
 
-        return learn_prior(self.run, Dataset.open(self.data, verify="sizes"), self.config())
+        return learn_prior(self.run, Dataset.open(self.data, verify="sizes"), self.config(), device=self.device)
 
     def config(self) -> PriorConfig:
         """The settings with this command's options."""

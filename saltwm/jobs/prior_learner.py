@@ -35,6 +35,7 @@ from saltwm.planning.prior_learning import (
     measure,
     take_step,
 )
+from saltwm.processes.device import device_named
 from saltwm.processes.stopping import stop_signal
 
 JOB_FILE = "job.json"
@@ -58,10 +59,11 @@ class PriorResult:
     seconds: float
 
 
-def learn_prior(run: Path, dataset: Dataset, config: PriorConfig | None = None) -> PriorResult:
+def learn_prior(run: Path, dataset: Dataset, config: PriorConfig | None = None, *, device: str = "auto") -> PriorResult:
     """Learn the prior of a run's newest checkpoint, or of a checkpoint, or go on learning it."""
     config = config or PriorConfig()
     check_options(config)
+    device = device_named(device)
     started = time.perf_counter()
     model = checkpoint.find_checkpoint(Path(run))
     info = checkpoint.read_info(model)
@@ -72,7 +74,7 @@ def learn_prior(run: Path, dataset: Dataset, config: PriorConfig | None = None) 
     job = PriorJob(config, prior_files.identity(model), dataset.sha256)
     with durable.only_replacer(out, "prior"), durable.only_replacer(_work(out), "prior"):
         if not _is_done(out, job):
-            _learn(job, model, info, dataset, out)
+            _learn(job, model, info, dataset, out, device)
         if _work(out).is_dir():
             durable.discard_directory(_work(out))
     figures = prior_files.read_info(out).held_out
@@ -118,10 +120,10 @@ def _is_done(out: Path, job: PriorJob) -> bool:
 # --- learning ---------------------------------------------------------------------------------------------------------
 
 
-def _learn(job: PriorJob, model: Path, info: CheckpointInfo, dataset: Dataset, out: Path) -> None:
+def _learn(job: PriorJob, model: Path, info: CheckpointInfo, dataset: Dataset, out: Path, device: str) -> None:
     config, work = job.prior, _work(out)
     _claim(work, job)
-    journeys = _encoded(model, dataset)
+    journeys = _encoded(model, dataset, device)
     prior = build_prior(config, journeys)
     optimizer = make_optimizer(prior, config)
     done = _resume(work, prior, optimizer)
@@ -152,7 +154,7 @@ def _learn(job: PriorJob, model: Path, info: CheckpointInfo, dataset: Dataset, o
     prior_files.publish(out, described, checkpoint.to_bytes(weights))
 
 
-def _encoded(model: Path, dataset: Dataset) -> Journeys:
+def _encoded(model: Path, dataset: Dataset, device: str) -> Journeys:
     """Latents of all block boundaries, in memory; a stop waits for a batch of frames at most."""
     with stop_signal() as stopping:  # from here on: an interrupt in the middle of reading would look like damage
 
@@ -161,7 +163,7 @@ def _encoded(model: Path, dataset: Dataset) -> Journeys:
             if stopping():
                 raise Stopped("stopped while encoding; the same command begins again", stopping())
 
-        loaded = checkpoint.load(model, world=dataset.world)
+        loaded = checkpoint.load(model, world=dataset.world).to(device)
         frames = int((blocks_of(dataset, loaded.config.frameskip) + 1).sum())
         with progress(f"encode {dataset.path.name}", frames) as advance:
             return encode(loaded, dataset, advance_or_stop)

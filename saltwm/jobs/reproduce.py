@@ -49,7 +49,7 @@ class Reproduce(Composite):
     source: Maybe[Path] = None
     """full-size: the public benchmark's file of the environment, which is imported (docs/data.md)."""
     accelerator: str = "auto"
-    """full-size: where to train; auto takes the best that Fabric finds."""
+    """full-size: where to train, plan and measure: cpu, gpu, mps, ...; auto takes the best there is."""
     dry_run: bool = False
     """full-size: a few steps and one task instead, to see that everything runs."""
     workers: Aside[int] = 2
@@ -129,14 +129,15 @@ class Reproduce(Composite):
             history=HISTORY,  # App. B.5
             seeds=(1,) if small else (1, 2, 3),  # App. B.5
             tasks=1 if small else 50,
+            device=self.accelerator,
             workers=self.workers,
             pictures=1 if small else PICTURES,
         )
         few = {"horizon": 2, "windows": (2,), "trajectories": 2, "batches": 1, "frames": 8} if small else {}
         for run in runs:
-            yield Diagnose(run, data, self.results, **few)  # type: ignore[arg-type]
+            yield Diagnose(run, data, self.results, device=self.accelerator, **few)  # type: ignore[arg-type]
         if not small:
-            yield Decode(runs[0], data, self.results, decoder="attention")
+            yield Decode(runs[0], data, self.results, decoder="attention", device=self.accelerator)
 
     def of(self, environment: str) -> Iterator[Job]:
         """What is done for one environment, in order."""

@@ -71,6 +71,8 @@ class Suite(Job):
     """See saltwm evaluate."""
     history: int = 1
     """Frames that LeWM's predictor may look back at; the paper gives it three, its authors' code one."""
+    device: str = "cpu"
+    """See saltwm evaluate."""
     tasks: Maybe[int] = None
     """Tasks per cell; 50 for paper and long, for clean 100 or as many as there are."""
     no_random: bool = False
@@ -85,7 +87,7 @@ class Suite(Job):
         """Evaluate what is not evaluated yet, in order; what is planned is on disk before anything runs."""
         from saltwm.jobs.cell import evaluate, evaluation_workers
 
-        pool = evaluation_workers(self.workers, self.ray)
+        pool = evaluation_workers(self.workers, self.ray, self.device)
         at_least("pictures", self.pictures, 0)
         cells = self.cells()
         _say_left_out(self)
@@ -151,6 +153,7 @@ class Suite(Job):
                 planner=planner,
                 look_every=self.look_every,
                 history=shown_history(models[run], self.history),
+                device=self.device,
                 method=name(run, planner),
                 out=self.out,
             )

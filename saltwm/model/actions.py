@@ -48,13 +48,13 @@ class ActionEncoder(nn.Module):
         self.action_std.copy_(std)
 
     def normalise(self, blocks: Tensor) -> Tensor:
-        """Raw to normalised action blocks: [..., frameskip * action_dim] -> the same shape."""
-        actions = self._actions(blocks).to(self.action_mean.dtype)
+        """Raw to normalised action blocks, where the weights are: [..., frameskip * action_dim] -> the same shape."""
+        actions = self._actions(blocks).to(self.action_mean)
         return ((actions - self.action_mean) / self.action_std).flatten(-2)
 
     def denormalise(self, blocks: Tensor) -> Tensor:
         """Normalised to raw action blocks: [..., frameskip * action_dim] -> the same shape."""
-        return (self._actions(blocks) * self.action_std + self.action_mean).flatten(-2)
+        return (self._actions(blocks).to(self.action_mean) * self.action_std + self.action_mean).flatten(-2)
 
     def encode_normalised(self, blocks: Tensor) -> Tensor:
         """Normalised action blocks [..., frameskip * action_dim] -> c [..., D]; planners search here."""

@@ -1,5 +1,6 @@
 """The world model: three verbs on raw frames and raw actions, one interface for both transitions."""
 
+import torch
 from torch import Tensor, nn
 
 from saltwm.ground.checks import check_tensor
@@ -10,7 +11,7 @@ from saltwm.model.traits import traits_of
 
 
 class WorldModel(nn.Module):
-    """Encoder phi, action encoder psi and transition F (Sec. 3.1)."""
+    """Encoder phi, action encoder psi and transition F (Sec. 3.1); frames and actions go to where the weights are."""
 
     checkpoint_sha256: str | None = None  # of the checkpoint that it was read from
     encoder_sum_when_read: float | None = None  # a model may have been trained since
@@ -31,11 +32,16 @@ class WorldModel(nn.Module):
         """Latents that the transition looks back at: 1 for SALT, 2 if it has a memory, 3 for LeWM."""
         return self.transition.window
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.action_encoder.action_mean.device
+
     def encode(self, frames: Tensor) -> Tensor:
         """Raw frames uint8 [B, T, H, W, 3] -> latents [B, T, D]."""
         size = self.world.image_size
         sizes = check_tensor("frames", frames, "B T H W 3", H=size, W=size, dtype="uint8")
-        latents = self.encoder(frames.flatten(0, 1))
+        latents = self.encoder(frames.flatten(0, 1).to(self.device))
         return self._full_precision(latents).unflatten(0, (sizes["B"], sizes["T"]))
 
     def encoder_sum(self) -> float:
@@ -57,4 +63,4 @@ class WorldModel(nn.Module):
 
     def _full_precision(self, latents: Tensor) -> Tensor:
         """Latents are compared, averaged and fed back, so they leave autocast in the precision of the weights."""
-        return latents.to(self.action_encoder.action_mean.dtype)
+        return latents.to(self.action_encoder.action_mean)

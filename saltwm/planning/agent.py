@@ -87,11 +87,7 @@ class Agent:
             check(f"agent: action_{name}", limit, "A", A=self.model.world.action_dim)
         _require_room(*limits)
         blocks = [torch.from_numpy(limit).repeat(self.model.config.frameskip) for limit in limits]
-        return Bounds(*(self.model.action_encoder.normalise(block.to(self._device)).cpu() for block in blocks))
-
-    @property
-    def _device(self) -> torch.device:
-        return self.model.action_encoder.action_mean.device
+        return Bounds(*(self.model.action_encoder.normalise(block).cpu() for block in blocks))
 
     # --- many tasks at once ------------------------------------------------------------------------------------------
 
@@ -113,7 +109,7 @@ class Agent:
     def raw(self, plans: torch.Tensor) -> Actions:
         """Normalised plans [N, H, block] as raw actions [N, steps, A]."""
         encoder = self.model.action_encoder
-        raw = encoder.denormalise(plans.to(encoder.action_mean)).cpu()
+        raw = encoder.denormalise(plans).cpu()
         return raw.reshape(len(raw), -1, encoder.action_dim).numpy().astype(np.float32)
 
     def blocks_to_plan(self, situation: Situation) -> int:
@@ -133,13 +129,11 @@ class Agent:
         """The view in latents: each task is encoded alone, so that its latents do not depend on its neighbours."""
         latents, goals, conditions = [], [], []
         for frames, blocks, goal in zip(view.frames, view.past_blocks, view.goals, strict=True):
-            pictures = torch.from_numpy(np.concatenate([frames, goal[None]])).to(self._device)
-            encoded = self.model.encode(pictures[None])[0]
+            encoded = self.model.encode(torch.from_numpy(np.concatenate([frames, goal[None]]))[None])[0]
             latents.append(encoded[:-1])
             goals.append(encoded[-1])
-            past = torch.from_numpy(blocks)[None].to(self._device)
             none = encoded.new_empty(0, self.model.transition.condition_dim)
-            conditions.append(self.model.condition(past)[0] if len(blocks) else none)
+            conditions.append(self.model.condition(torch.from_numpy(blocks)[None])[0] if len(blocks) else none)
         executed = [0] * len(latents) if view.executed_blocks is None else view.executed_blocks.tolist()
         left = [blocks_left(count, self.goal_blocks) for count in executed]
         history, goal, due = torch.stack(latents), torch.stack(goals), torch.tensor(left)
@@ -152,7 +146,7 @@ class Agent:
             return None
         block = self.model.action_encoder.block_dim
         raw = torch.from_numpy(view.rest_of_plan).reshape(len(view.rest_of_plan), -1, block)
-        return self.model.action_encoder.normalise(raw.to(self._device)).cpu()
+        return self.model.action_encoder.normalise(raw).cpu()
 
     # --- one gymnasium environment -----------------------------------------------------------------------------------
 

@@ -32,7 +32,10 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Journeys:
-    """Episodes as a prior sees them: a latent per block boundary, the blocks between, one episode after another."""
+    """Episodes as a prior sees them: a latent per block boundary, the blocks between, one episode after another.
+
+    Its tensors are where the model was that encoded them, and the prior is learnt there.
+    """
 
     latents: Tensor
     """[R, D]"""
@@ -118,8 +121,8 @@ def _blocks(model: WorldModel, dataset: Dataset, episodes: Rows, steps: Rows, to
     first = dataset.first_step[episodes[rows]] + steps[rows]
     raw = dataset.all_actions[first[:, None] + np.arange(encoder.frameskip)].reshape(len(rows), encoder.block_dim)
     blocks = torch.zeros(len(to_end), encoder.block_dim)
-    blocks[rows] = encoder.normalise(torch.from_numpy(raw))
-    return blocks
+    blocks[rows] = encoder.normalise(torch.from_numpy(raw)).cpu()
+    return blocks.to(model.device)
 
 
 def draw(journeys: Journeys, rows: Rows, count: int, config: PriorConfig, rng: np.random.Generator) -> Pairs:
@@ -133,9 +136,10 @@ def draw(journeys: Journeys, rows: Rows, count: int, config: PriorConfig, rng: n
 
 def pairs_at(journeys: Journeys, first: Rows, n: Rows, config: PriorConfig) -> Pairs:
     """The pairs (first, first + n) [B]."""
-    start, blocks_left = torch.from_numpy(first), torch.from_numpy(n)
+    device = journeys.latents.device
+    start, blocks_left = torch.from_numpy(first).to(device), torch.from_numpy(n).to(device)
     # Blocks after the goal may be another episode's, or wrap to the last row; `known` leaves them out.
-    after = (start[:, None] + torch.arange(config.horizon_blocks)).clamp(max=len(journeys.blocks) - 1)
+    after = (start[:, None] + torch.arange(config.horizon_blocks, device=device)).clamp(max=len(journeys.blocks) - 1)
     return Pairs(
         latent=journeys.latents[start],
         goal=journeys.latents[start + blocks_left],
@@ -157,7 +161,7 @@ def build_prior(config: PriorConfig, journeys: Journeys) -> ActionPrior:
     spread = latents.std(dim=0)
     prior.latent_mean.copy_(latents.mean(dim=0))
     prior.latent_std.copy_(torch.where(spread > 0, spread, 1.0))  # a dead dimension says nothing, whatever its scale
-    return prior
+    return prior.to(latents.device)
 
 
 def make_optimizer(prior: ActionPrior, config: PriorConfig) -> torch.optim.Optimizer:

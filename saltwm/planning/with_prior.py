@@ -133,4 +133,4 @@ def fitting_prior(
             "prior knows the latents of before; a run that starts from that checkpoint can have a prior of its own"
         )
     require_horizon(prior.config.horizon_blocks, horizon_blocks)
-    return prior.to(model.action_encoder.action_mean.device).eval()
+    return prior.to(model.device).eval()

@@ -41,6 +41,9 @@ SAME_ARITHMETIC = {
 With it some functions are rounded differently in the last digit, and contacts make another episode of that.
 """
 
+WORKER_NUMBER = "SALTWM_WORKER"
+"""In a worker's environment: which of its pool it is, from 0; one that is lost leaves its number to the next."""
+
 RETRIES = 2
 """How often an item is tried again after its worker was lost."""
 BEAT_SECONDS = 1.0
@@ -126,6 +129,7 @@ def _given_up(name: str, lost: Event, times: int) -> SaltError:
 class _Worker:
     process: Any
     connection: Connection
+    number: int
     item: Any = None
     heard: float = 0.0
     advanced: float = 0.0
@@ -202,10 +206,11 @@ class Workers:
         ours, theirs = context.Pipe()
         process = context.Process(target=_live, args=(theirs,), daemon=True)
         resource_tracker.ensure_running()  # else the first child starts it, and that lets interrupts through again
-        with environment(self._environment), signals_held(signal.SIGINT):
+        number = min(set(range(self._count)) - {worker.number for worker in self._workers})
+        with environment(self._environment | {WORKER_NUMBER: str(number)}), signals_held(signal.SIGINT):
             process.start()
         theirs.close()
-        worker = _Worker(process, ours, heard=time.monotonic())
+        worker = _Worker(process, ours, number, heard=time.monotonic())
         self._workers.append(worker)
         # Through the pipe and not as an argument: the child watches its parent before it imports anything slow.
         ours.send(self._make)

@@ -322,7 +322,8 @@ def test_a_stop_saves_at_once(bare, dataset, monkeypatch):
 
     monkeypatch.setattr("saltwm.jobs.prior_learner.stop_signal", stopped_already)
     monkeypatch.setattr(
-        "saltwm.jobs.prior_learner._encoded", lambda model, data: encode(checkpoint.load(model), data, lambda _: None)
+        "saltwm.jobs.prior_learner._encoded",
+        lambda model, data, _: encode(checkpoint.load(model), data, lambda _: None),
     )
     with pytest.raises(Stopped, match="stopped at step 1 of 12, saved"):
         learn_prior(bare, dataset, SMALL)
