@@ -122,18 +122,21 @@ def draw(desk: Desk, ask: Draw) -> Answer:
 
 
 def advance(desk: Desk, ask: Advance) -> Answer:
-    """Carry actions out until they or the way end; a picture of every step, the cost seen at the last."""
+    """Carry actions out until they are, the goal is reached or the world ends the episode; a picture of every step."""
     env = desk.env_of(ask.model, ask.variant)
     state, goal = desk.state(env, ask.state), desk.state(env, ask.goal)
     env.reset(options={"state": state, "goal": goal})
     states, distances, pictures = [], [], []
+    reached = over = False
     for action in np.array(ask.actions, np.float32).reshape(-1, env.action_dim):
-        states.append(env.step(action)[0])
+        now, _, _, over, _ = env.step(action)
+        states.append(now)
         distances.append(float(env.goal_distance(states[-1][None], goal[None])[0]))
         pictures.append(png(env.draw(shown_size(env))))
-        if distances[-1] < 1:
+        reached = distances[-1] < 1
+        if reached or over:
             break
-    header = {"states": states, "distances": distances, "reached": bool(distances and distances[-1] < 1)}
+    header = {"states": states, "distances": distances, "reached": reached, "ended": over and not reached}
     return Answer(plain(header), pictures)
 
 

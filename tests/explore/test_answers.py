@@ -7,6 +7,7 @@ from conftest import SHIPPED
 
 from saltwm.disk.records import Task, read_tasks
 from saltwm.envs import make_env
+from saltwm.envs.base import PlanningEnv
 from saltwm.explore.desk import Desk
 from saltwm.explore.folders import find_places
 from saltwm.explore.worker import answer
@@ -71,6 +72,17 @@ def test_a_recorded_episode_is_repeated_by_deciding_and_advancing_live(desk, res
     assert len(went["states"]) == recorded.record.steps_taken
     # The record is of another processor, which rounds otherwise.
     assert went["distances"][-1] == pytest.approx(recorded.record.final_distance, rel=1e-4)
+
+
+def test_a_way_ends_where_the_world_ends_the_episode(desk, task, monkeypatch):
+    asked = {"model": "two-room-salt", "state": task.state, "goal": task.goal, "actions": [[0.5, 0.5]] * 4}
+    went = ask(desk, "advance", **asked).header
+    assert (len(went["states"]), went["reached"], went["ended"]) == (4, False, False)
+    monkeypatch.setattr(PlanningEnv, "over", property(lambda env: True))
+    went = ask(desk, "advance", **asked).header
+    assert (len(went["states"]), went["reached"], went["ended"]) == (1, False, True)
+    at_the_goal = ask(desk, "advance", **asked | {"state": task.goal}).header
+    assert (at_the_goal["reached"], at_the_goal["ended"]) == (True, False)
 
 
 def test_a_task_of_the_authors_is_planned_as_recorded_with_its_own_bounds_and_number(desk, authors):

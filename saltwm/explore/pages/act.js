@@ -34,7 +34,7 @@ export async function act(query) {
   const s = {
     model: asked.name, scene: null, start: null, state: null, goal: null, queue: [], step: 0, plans: 0, sinceLook: 0,
     planner: null, horizon: 5, look: "1", history: 1, looked: [], taken: [], begin: 0, speed: "normal",
-    seed: 1, task: 0, recorded: null, variant: "clean", goalBlocks: null, playing: false, running: false, epoch: 0, reached: false, closed: false,
+    seed: 1, task: 0, recorded: null, variant: "clean", goalBlocks: null, playing: false, running: false, epoch: 0, reached: false, ended: false, closed: false,
     distances: [], seen: [], expected: [], times: [], been: [], decision: null, handle: 0, sheet: null, pictures: {},
   };
 
@@ -265,7 +265,7 @@ export async function act(query) {
     if (s.recorded && (key === "goal" || s.step === 0)) leaveRecorded();
     s[key] = state;
     s.epoch += 1;
-    s.reached = false;
+    s.reached = s.ended = false;
     now.badge("");
     if (key === "state" && s.step > 0) { s.been.push(null); notice("Pushed: the agent learns of it when it looks again.", 3); }
     if (key === "goal") { s.queue = []; s.decision = null; }
@@ -320,7 +320,7 @@ export async function act(query) {
   function reset() {
     pause();
     s.epoch += 1;
-    Object.assign(s, { state: s.start, looked: [], taken: [], queue: [], step: 0, plans: 0, sinceLook: 0, reached: false, distances: [], seen: [], expected: [], times: [], been: [], decision: null });
+    Object.assign(s, { state: s.start, looked: [], taken: [], queue: [], step: 0, plans: 0, sinceLook: 0, reached: false, ended: false, distances: [], seen: [], expected: [], times: [], been: [], decision: null });
     follow();
     now.badge("");
     dream.clear();
@@ -401,6 +401,13 @@ export async function act(query) {
       story.textContent = `Reached in ${s.step} steps with ${s.plans} ${s.plans === 1 ? "plan" : "plans"}.`;
       pause();
     }
+    if (header.ended) {
+      s.ended = true;
+      s.queue = [];
+      now.badge("ended", "bad");
+      story.textContent = `The world ended the episode after ${s.step} steps, short of the goal.`;
+      pause();
+    }
   }
 
   // A look after every block of a plan of one block is a look after the whole plan.
@@ -429,7 +436,7 @@ export async function act(query) {
 
   function toggle() {
     if (s.playing) { pause(); return; }
-    if (s.reached) reset();
+    if (s.reached || s.ended) reset();
     s.playing = true;
     play.textContent = "Pause";
     story.textContent = "";
@@ -440,6 +447,7 @@ export async function act(query) {
 
   async function oneStep() {
     if (s.running) return;
+    if (s.ended) reset();
     s.running = true;
     try { await turn(1); } catch (error) { failed(error); pause(); } finally { s.running = false; }
     if (s.playing) run(); // Play was pressed meanwhile
