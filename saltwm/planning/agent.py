@@ -129,7 +129,8 @@ class Agent:
         """The view in latents: each task is encoded alone, so that its latents do not depend on its neighbours."""
         latents, goals, conditions = [], [], []
         for frames, blocks, goal in zip(view.frames, view.past_blocks, view.goals, strict=True):
-            encoded = self.model.encode(torch.from_numpy(np.concatenate([frames, goal[None]]))[None])[0]
+            pictures = torch.from_numpy(np.concatenate([frames, goal[None]]))
+            encoded = self.model.encode(pictures[None])[0]
             latents.append(encoded[:-1])
             goals.append(encoded[-1])
             none = encoded.new_empty(0, self.model.transition.condition_dim)

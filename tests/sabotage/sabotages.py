@@ -18,6 +18,7 @@ LIES, LINKS = "tests/promises/test_disk_that_lies.py", "tests/promises/test_link
 SIZES, TERMINAL = "tests/promises/test_sizes_are_not_believed.py", "tests/promises/test_terminal_is_safe.py"
 RECORDED = "tests/interop/test_hostile_recordings.py"
 DURABLE, PINS = "tests/disk/test_durable.py", "tests/test_pins.py"
+AWAY = "tests/test_second_device.py"
 TASKS, ROLLOUT, CELL = (
     "tests/evaluation/test_tasks.py",
     "tests/evaluation/test_rollout.py",
@@ -189,7 +190,7 @@ SABOTAGES = [
              "min(self.look_every, horizon) * config.frameskip", "self.look_every * config.frameskip",
              "tests/planning/test_closed_loop.py -k two_blocks"),
     Sabotage("N38", "the rest of a plan comes back in raw actions", "planning/agent.py",
-             "        return self.model.action_encoder.normalise(raw.to(self._device)).cpu()", "        return raw",
+             "        return self.model.action_encoder.normalise(raw).cpu()", "        return raw",
              "tests/planning/test_closed_loop.py -k own_units"),
     Sabotage("N39", "a goal is due at the horizon, however far it is", "jobs/chunks.py",
              "math.ceil(tasks.protocol.goal_offset_steps / model.config.frameskip)", "job.horizon", f"{CELL} -k counts_down"),
@@ -200,6 +201,17 @@ SABOTAGES = [
              "tests/explore/test_worker.py -k says_nothing"),
     Sabotage("N42", "cem-map forgets the rest of its plan", "planning/with_prior.py",
              "initial=prior if warm is None else product(prior, warm)", "initial=prior", "tests/planning/test_map.py -k warm"),
+    # --- accelerators
+    Sabotage("N43", "pictures stay on the CPU", "model/world_model.py",
+             "frames.flatten(0, 1).to(self.device)", "frames.flatten(0, 1)", f"{AWAY} -k wherever"),
+    Sabotage("N44", "pairs of a prior are counted on the CPU", "planning/prior_learning.py",
+             "torch.from_numpy(n).to(device)", "torch.from_numpy(n)", f"{AWAY} -k prior_that_is_learnt"),
+    Sabotage("N45", "random directions are drawn where they are used", "train.py",
+             "tensor.to(fabric.device, non_blocking=True)", "tensor", f"{AWAY} -k trained_there"),
+    Sabotage("N46", "every worker plans on the first accelerator", "processes/device.py",
+             "% torch.accelerator.device_count())", "* 0)", f"{AWAY} -k in_turn"),
+    Sabotage("N47", "Jacobians are taken on the accelerator", "jobs/diagnose.py",
+             "return z.cpu(), model", "return z, model", f"{AWAY} -k measured_there"),
     # --- other people's files
     Sabotage("S17", "pickles are loaded", "interop/weights/pt_child.py",
              "weights_only=True", "weights_only=False", "tests/promises/test_pt_files_are_read_apart.py"),
