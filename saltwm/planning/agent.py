@@ -108,9 +108,8 @@ class Agent:
 
     def raw(self, plans: torch.Tensor) -> Actions:
         """Normalised plans [N, H, block] as raw actions [N, steps, A]."""
-        encoder = self.model.action_encoder
-        raw = encoder.denormalise(plans).cpu()
-        return raw.reshape(len(raw), -1, encoder.action_dim).numpy().astype(np.float32)
+        raw = self.model.action_encoder.denormalise(plans).cpu()
+        return raw.reshape(len(raw), -1, self.model.world.action_dim).numpy().astype(np.float32)
 
     def blocks_to_plan(self, situation: Situation) -> int:
         """All, or with a look in between no more than are left until the goal is due."""
