@@ -55,10 +55,7 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
     A measurement is a batch of `trajectories` from stretches of one length: 40 for SALT, 16 for LeWM (App. C.3). There
     are `batches` for each of the `windows`.
     """
-    for name in ("horizon", "trajectories", "batches", "frames"):
-        at_least(name, getattr(job, name))
-    for window in job.windows:
-        at_least("windows", window)
+    _check_counts(job)
     job = job.begin(dataset)
     path = checkpoint.find_checkpoint(job.run)
     info = checkpoint.read_info(path)
@@ -111,6 +108,13 @@ def diagnose_run(job: Diagnose, dataset: Dataset) -> Diagnosed:
     found = Diagnosed(job.folder, diagnosis, probes, training)
     _write(job, found, curves=job.run / journal.METRICS_FILE)
     return found
+
+
+def _check_counts(job: Diagnose) -> None:
+    for name in ("horizon", "trajectories", "batches", "frames"):
+        at_least(name, getattr(job, name))
+    for window in job.windows:
+        at_least("windows", window)
 
 
 def _probes(
