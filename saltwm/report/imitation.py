@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from saltwm.disk.records import Cell, Evaluation
 from saltwm.evaluation.contests import Comparison, compare_shared, contest_of, family, outcomes
 from saltwm.evaluation.paired import holm
-from saltwm.evaluation.statistics import wilson
+from saltwm.evaluation.statistics import ALPHA, wilson
 from saltwm.report import tables
 from saltwm.report.findings import Findings
-from saltwm.report.table import NONE, Entry, Table, table
+from saltwm.report.table import NONE, Entry, Table, markdown_table, table
 
+TITLE = "What planning adds to imitation"
 ALONE = {"map": "gauss-newton", "cem-map": "cem", "cem-prior": "cem", "icem-prior": "icem", "mppi-prior": "mppi"}
 """The planner without the prior, by the planner with it."""
 
@@ -20,10 +21,9 @@ ALONE = {"map": "gauss-newton", "cem-map": "cem", "cem-prior": "cem", "icem-prio
 def imitation(findings: Findings) -> Table | None:
     """A row for each model, protocol and look for which the prior was evaluated alone and with a planner."""
     rows = _rows(findings.cells)
-    tests = [test for _, *of_row in rows for test in of_row if test]
-    corrected = dict(zip((id(test) for test in tests), holm([test.p for test in tests]), strict=True))
+    corrected = _corrected(rows)
     return table(
-        "What planning adds to imitation",
+        TITLE,
         ["environment", "under", "model", "both is", "looks", "prior alone", "planner alone", "both",
          "both against prior", "p", "Holm", "both against planner", "p", "Holm"],
         (
@@ -37,15 +37,49 @@ def imitation(findings: Findings) -> Table | None:
         "Percent of the same tasks with the same weights. The prior alone is amortised imitation: it repeats what the "
         "actor of the data would do and plans nothing. CEM and prior: the prior draws CEM's first candidates. Points "
         "with their interval; exact McNemar test, "
-        f"{len(tests)} tests, Holm's p is for all of them together.",
+        f"{len(corrected)} tests, Holm's p is for all of them together.",
         ("under", "model", "both is", "looks"),
     )  # fmt: skip
 
 
+def in_short(findings: Findings) -> list[str]:
+    """By planner, how many of these rows show a difference: a table and its note; nothing where there are no rows."""
+    rows = _rows(findings.cells)
+    corrected = _corrected(rows)
+    tests: dict[str, list[tuple[Comparison | None, Comparison | None]]] = {}
+    for sides, *of_row in rows:
+        tests.setdefault(str(sides["both"][0].evaluation.planner["kind"]), []).append((of_row[0], of_row[1]))
+    lines = [
+        [tables.PLANNER_NAMES[kind], *(_verdicts(against, corrected) for against in zip(*of_kind, strict=True))]
+        for kind, of_kind in tests.items()
+    ]
+    note = (
+        f"Rows of [{TITLE}](#{TITLE.lower().replace(' ', '-')}): the same model on the same tasks, better or worse by "
+        f"Holm's p < {ALPHA:g} over all tests of that table."
+    )
+    return (
+        [markdown_table([TITLE, "against the prior alone", "against the planner alone"], lines), note] if lines else []
+    )
+
+
 Sides = dict[str, list[Cell]]
+Row = tuple[Sides, Comparison | None, Comparison | None]
 
 
-def _rows(cells: Sequence[Cell]) -> list[tuple[Sides, Comparison | None, Comparison | None]]:
+def _corrected(rows: Sequence[Row]) -> dict[int, float]:
+    """Holm's p of every test of the rows, by its identity."""
+    tests = [test for _, *of_row in rows for test in of_row if test]
+    return dict(zip((id(test) for test in tests), holm([test.p for test in tests]), strict=True))
+
+
+def _verdicts(tests: Sequence[Comparison | None], corrected: dict[int, float]) -> str:
+    done = [test for test in tests if test]
+    better = [test.difference > 0 for test in done if corrected[id(test)] < ALPHA]
+    counts = f"better in {sum(better)}, worse in {len(better) - sum(better)}, not shown in {len(done) - len(better)}"
+    return counts if done else NONE
+
+
+def _rows(cells: Sequence[Cell]) -> list[Row]:
     """(prior, planner and both; both against the prior; both against the planner), in the order of every table."""
     rows = []
     for of_model in _by_model(cells).values():

@@ -20,7 +20,7 @@ from saltwm.report.elements import LIST_OF_STUDIES
 from saltwm.report.figures import on_white
 from saltwm.report.findings import HOW_TO_COMPARE, Findings, read_findings
 from saltwm.report.frames import changed_by_frames
-from saltwm.report.imitation import imitation
+from saltwm.report.imitation import imitation, in_short
 from saltwm.report.paper_drawings import PaperFigure, paper_drawings
 from saltwm.report.studies import StudyReport
 from saltwm.report.table import NONE, escaped, markdown, markdown_table, one_per_line, plain
@@ -162,7 +162,7 @@ def _success(findings: Findings) -> tuple[bool, list[str]]:
     searches = [*markdown(sections.search(findings)), *markdown(imitation(findings))]
     if not searches or _has_papers(findings):
         return False, [*success, *searches]
-    return True, ["## In short", _search_table(findings), *searches, *success]
+    return True, ["## In short", _search_table(findings), *in_short(findings), *searches, *success]
 
 
 def _claims(judged: Sequence[Claim]) -> list[str]:

@@ -193,22 +193,33 @@ def search(findings: Findings) -> Table | None:
     shown = [row for row in rows if _contest(row) in contests]
     tests = [_against_plain(row, shown) for row in shown]
     corrected = iter(holm([test.p for test in tests if test]))
+    columns = [*_FOUND, *(_TESTED if any(tests) else ())]  # a folder without plain CEM has nothing to test against
+    lines = [_search_row(row, test, next(corrected) if test else None) for row, test in zip(shown, tests, strict=True)]
     return table(
         "Search",
-        ["environment", "under", "method", "looks", "percent", "reached", "interval", "seconds a task",
-         "against blind CEM", "p", "Holm"],
-        [
-            _search_row(row, test, next(corrected) if test else None)
-            for row, test in zip(shown, tests, strict=True)
-        ],
-        "Not the paper's comparison: other planners, action priors and closed loops, each against plain blind CEM with "
-        f"the same model on the same tasks (exact McNemar test, tasks paired inside training seeds, {BY_TASK}). "
-        "Amortised imitation is the action prior alone: it plans nothing and repeats what the data's policy would do. "
-        f"{sum(test is not None for test in tests)} tests; Holm's p is for all of them together."
-        f"{_seen_by_priors(findings, shown)}",
+        columns,
+        [line[: len(columns)] for line in lines],
+        _searched_in_words(sum(test is not None for test in tests)) + _seen_by_priors(findings, shown),
         ("under", "method", "looks"),
         findings.commands(cell for row in shown for cell in row.cells),
-    )  # fmt: skip
+    )
+
+
+_FOUND = ("environment", "under", "method", "looks", "percent", "reached", "interval", "seconds a task")
+_TESTED = ("against blind CEM", "p", "Holm")
+
+
+def _searched_in_words(tests: int) -> str:
+    """What the table of searches holds; of the tests only where there are some."""
+    how = (
+        ", each against plain blind CEM with the same model on the same tasks (exact McNemar test, tasks paired inside "
+        f"training seeds, {BY_TASK})"
+    )
+    return (
+        f"Not the paper's comparison: other planners, action priors and closed loops{how if tests else ''}. Amortised "
+        "imitation is the action prior alone: it plans nothing and repeats what the data's policy would do."
+        + (f" {tests} tests; Holm's p is for all of them together." if tests else "")
+    )
 
 
 def _seen_by_priors(findings: Findings, rows: Sequence[PooledRow]) -> str:

@@ -9,7 +9,7 @@ from saltwm.disk.records import read_cells
 from saltwm.evaluation.paired import flip_test
 from saltwm.evaluation.protocols import CLEAN_PROTOCOL
 from saltwm.report.findings import read_findings
-from saltwm.report.imitation import imitation
+from saltwm.report.imitation import imitation, in_short
 from saltwm.report.table import plain
 
 
@@ -40,6 +40,17 @@ def test_prior_planner_and_both_stand_in_one_row_with_their_tests(findings):
     assert float(row[9]) == pytest.approx(flip_test([1] * 8), abs=1e-3)
     assert row[11].startswith("+70.0")
     assert float(row[10]) == pytest.approx(float(row[9]), abs=1e-3)
+
+
+def test_in_short_counts_the_rows_that_show_a_difference(findings):
+    kinds = {"prior": 10, "gauss-newton": 4, "map": 18, "cem-prior": 1}
+    cells = [cell_of(findings, kind, reached) for kind, reached in kinds.items()]
+    counted, _ = in_short(replace(findings, cells=tuple(cells)))
+    assert counted.splitlines()[2:] == [
+        "| MAP | better in 1, worse in 0, not shown in 0 | better in 1, worse in 0, not shown in 0 |",
+        "| CEM and prior | better in 0, worse in 1, not shown in 0 | - |",
+    ]
+    assert in_short(replace(findings, cells=tuple(cells[:2]))) == []
 
 
 def test_blind_and_closed_never_meet(findings):
