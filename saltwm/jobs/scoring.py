@@ -30,6 +30,7 @@ from saltwm.diagnostics.probe import encode_pictures
 from saltwm.disk import checkpoint
 from saltwm.disk.dataset import Dataset
 from saltwm.disk.records import Cell, Rate
+from saltwm.disk.shipped import data_beside
 from saltwm.ground.checks import at_least
 from saltwm.ground.errors import UsageError
 from saltwm.ground.rng import stream
@@ -68,7 +69,9 @@ class OfflineScore:
 def score(job: Score) -> OfflineScore:
     """Measure a model on held-out stretches of the job's dataset."""
     if job.data is None:
-        raise UsageError(f"{job.run}: name a dataset whose held-out episodes are used with --data")
+        beside = data_beside(str(job.run))
+        hint = f"; --data {beside} is shipped for {job.run}" if beside else ""
+        raise UsageError(f"{job.run}: name a dataset to score it on with --data; its held-out episodes are used{hint}")
     for name in ("horizon", "pairs", "history"):
         at_least(name, getattr(job, name), 2 if name == "pairs" else 1)
     dataset = Dataset.open(job.data, verify="sizes")
