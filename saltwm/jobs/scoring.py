@@ -70,8 +70,8 @@ def score(job: Score) -> OfflineScore:
     """Measure a model on held-out stretches of the job's dataset."""
     if job.data is None:
         beside = data_beside(str(job.run))
-        hint = f"; --data {beside} is shipped for {job.run}" if beside else ""
-        raise UsageError(f"{job.run}: name a dataset to score it on with --data; its held-out episodes are used{hint}")
+        hint = f"; --data {beside} is shipped for it" if beside else ""
+        raise UsageError(f"{job.run}: give --data DATASET, whose held-out episodes it is scored on{hint}")
     for name in ("horizon", "pairs", "history"):
         at_least(name, getattr(job, name), 2 if name == "pairs" else 1)
     dataset = Dataset.open(job.data, verify="sizes")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from saltwm.disk import durable
 from saltwm.disk.records import Evaluation, PlannedCell, TaskSet, read_plan
+from saltwm.disk.shipped import data_beside
 from saltwm.ground.checks import at_least
 from saltwm.ground.config import PlannerConfig, ProtocolName, WorldSpec
 from saltwm.ground.errors import MismatchError, UsageError
@@ -165,7 +166,10 @@ class Suite(Job):
 
     def _require_one_source(self) -> None:
         if bool(self.data) == bool(self.task_sets):
-            raise UsageError("tasks come from --data DATASETS or from --task-sets FILES: give one of the two")
+            beside = {data_beside(str(run)): None for run in self.runs if not self.data}
+            shipped = " ".join(filter(None, beside)) if all(beside) else ""
+            hint = f"; what is shipped for these models is --data {shipped}" if shipped else ""
+            raise UsageError(f"tasks come from --data DATASETS or from --task-sets FILES: give one of the two{hint}")
         for option in ("protocols", "seeds", "tasks"):
             if self.task_sets and getattr(self, option) is not None:
                 raise UsageError(f"--{option} chooses tasks from --data; task sets bring their own: leave it out")

@@ -94,6 +94,9 @@ def test_a_shipped_model_without_data_is_told_which_are_shipped_for_it(capsys):
     for words, said in (
         (["play", "two-room-salt"], "; --data two-room-data is shipped for two-room-salt\n"),
         (["play", "runs/mine"], "give one of the two\n"),
+        (["suite", "two-room-salt", "cube-lewm", "cube-salt"], "these models is --data two-room-data cube-data\n"),
+        (["suite", "two-room-salt", "runs/mine"], "give one of the two\n"),
+        (["suite"], "give one of the two\n"),
         (["play", "two-room-slat", "--data", "two-room-data"], "; did you mean two-room-salt, which is shipped?\n"),
         (["play", "two-room-salt", "--data", "two-room-dta"], "; did you mean two-room-data, which is shipped?\n"),
         (["play", "runs/mine", "--data", "two-room-data"], "make one with: saltwm train DATASET --out runs/mine\n"),

@@ -150,7 +150,7 @@ def test_shipped_models_are_compared_with_the_success_of_the_records_alone(tmp_p
         require_success(items, [], tmp_path)
     with pytest.raises(UsageError, match="go together"):
         Score(Path("all")).do()
-    with pytest.raises(UsageError, match=r"name a dataset .* --data two-room-data is shipped for two-room-salt"):
+    with pytest.raises(UsageError, match=r"give --data DATASET.*; --data two-room-data is shipped for it"):
         Score(Path("two-room-salt")).do()
 
 
