@@ -6,7 +6,6 @@ Names come from files, so no text is ever parsed as mathematics: the paper's let
 
 import functools
 import io
-import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from saltwm.disk.records import Diagnosis, PlanRecord
 from saltwm.evaluation.anatomy import Anatomy
-from saltwm.report.tables import METHOD_NAMES, known_model
+from saltwm.report.tables import known_model
 
 INK, MUTED, GRID = "#1d2127", "#5c6670", "#dfe3e8"
 _DARK = {INK: "#e8eaed", MUTED: "#9aa4af", GRID: "#343a41"}
@@ -182,7 +181,7 @@ def curves(
             linestyle=series.line,
             marker=series.marker if sparse else "",
             markersize=3.5,
-            label=_legible(series.label),
+            label=legible(series.label),
         )
     if log:
         _log_axis(axes)
@@ -245,7 +244,7 @@ def lines_by_step(
             # An exact zero has no place on this axis; the caption says so.
             values = np.where(values > 0, values, np.nan)
         style = {"color": series.colour, "linestyle": series.line, "marker": series.marker}
-        axes.plot(steps, values, **style, label=_legible(series.label))
+        axes.plot(steps, values, **style, label=legible(series.label))
         if band:
             low, high = (np.array(getattr(diagnosis, name), dtype=np.float64) for name in band)
             axes.fill_between(steps, low, high, color=series.colour, alpha=0.18, linewidth=0)
@@ -262,10 +261,10 @@ def steps_to_success(axes: Axes, title: str, methods: Sequence[tuple[Series, Seq
     width = (edges[1] - edges[0]) / (len(methods) + 0.6)
     for i, (series, steps, n) in enumerate(methods):
         shares = 100 * np.bincount([_tenth(step, budget) for step in steps], minlength=10) / n
-        axes.bar(edges[:-1] + width * (i + 0.8), shares, width * 0.92, color=series.shade, label=_legible(series.label))
+        axes.bar(edges[:-1] + width * (i + 0.8), shares, width * 0.92, color=series.shade, label=legible(series.label))
     axes.grid(visible=False, axis="x")
     axes.set_xlim(0, budget)
-    columns = _columns([_legible(series.label) for series, *_ in methods])
+    columns = _columns([legible(series.label) for series, *_ in methods])
     rows = -(-len(methods) // columns)
     axes.set_ylim(0, max(1.0, axes.get_ylim()[1]) * (1.08 + 0.12 * rows))  # room for the legend above the bars
     axes.legend(loc="upper left", ncols=columns, columnspacing=1.2, handlelength=1.2)
@@ -314,7 +313,7 @@ def failure_bars(
             continue
         axes.barh(range(len(methods)), shares, left=left, height=0.55, color=colour, label=kind)
         left += shares
-    axes.set_yticks(range(len(methods)), [_legible(series.label) for series, _ in methods])
+    axes.set_yticks(range(len(methods)), [legible(series.label) for series, _ in methods])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, limit or max(10.0, left.max() * 1.05))
@@ -338,7 +337,7 @@ def failure_ratios(axes: Axes, title: str, methods: Sequence[tuple[Series, Anato
         f"r = {threshold:g}", (threshold, 1), xycoords=("data", "axes fraction"), xytext=(3, -8),
         textcoords="offset points", color=MUTED, fontsize=8,
     )  # fmt: skip
-    axes.set_yticks(range(len(methods)), [_legible(series.label) for series, _ in methods])
+    axes.set_yticks(range(len(methods)), [legible(series.label) for series, _ in methods])
     axes.set_ylim(len(methods) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     finish(axes, title, "r = c / ĉ", "", legend=False)
@@ -348,107 +347,12 @@ def failure_ratios(axes: Axes, title: str, methods: Sequence[tuple[Series, Anato
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _legible(name: str, length: int = 34) -> str:
+def legible(name: str, length: int = 34) -> str:
     """A name that a legend can show: no leading underscore (which hides it), no glyph that the font lacks."""
     font = get_font(findfont(FontProperties(family="DejaVu Sans")))
     shown = "".join(c if c.isprintable() and font.get_char_index(ord(c)) else "\N{WHITE SQUARE}" for c in name)
     shown = shown if len(shown) <= length else shown[: length - 1] + "…"
     return f" {shown}" if shown.startswith("_") else shown
-
-
-# --- studies -------------------------------------------------------------------------------------------------------
-
-
-_LETTERS = 90  # along the axis of the widest figure
-
-
-@dataclass(frozen=True)
-class Point:
-    """A success rate in percent with its interval: in which environment, of which variant, in whose colour."""
-
-    group: str
-    label: str
-    method: str
-    rate: float
-    low: float
-    high: float
-    series: str = ""
-    """Whose it is in the legend; the method's if it is empty."""
-    is_control: bool = False
-    """Drawn hollow."""
-
-    @property
-    def legend(self) -> tuple[str, str, bool]:
-        """Its line in the legend, which points of one series share."""
-        return self.series or METHOD_NAMES.get(self.method, self.method), self.method, self.is_control
-
-
-@drawn
-def success_by_variant(axes: Axes, title: str, points: Sequence[Point]) -> str:
-    """Success of each variant side by side, environment by environment, with 95 % intervals."""
-    places = _places(points)
-    for point, x in zip(points, places, strict=True):
-        series = Series(point.label, point.method)
-        spread = [[point.rate - point.low], [point.high - point.rate]]
-        axes.errorbar([x], [point.rate], spread, **_mark(series, point.is_control), capsize=2, linewidth=1.2)
-    for group, x in _middles([point.group for point in points], places):
-        axes.text(x, 109, _legible(group, 24), ha="center", color=MUTED, fontsize=8.5)
-    ticks = _middles([f"{point.group}\n{point.label}" for point in points], places)
-    labels = [_legible(name.partition("\n")[2], 24) for name, _ in ticks]
-    low, high = _around(places)
-    room = min((b - a for (_, a), (_, b) in itertools.pairwise(ticks)), default=high - low) * _LETTERS / (high - low)
-    turned = max(map(len, labels)) > room
-    axes.set_xticks([x for _, x in ticks], labels, rotation=40 if turned else 0, ha="right" if turned else "center")
-    axes.set_xlim(low, high)
-    axes.set_ylim(0, 118)
-    axes.set_yticks(range(0, 101, 20))
-    axes.grid(visible=False, axis="x")
-    finish(axes, title, "", "% of tasks", legend=False)
-    _name_colours(axes, points)
-    return f"{title}: " + "; ".join(f"{p.group}, {', '.join(_words(p))} {p.rate:.0f} %" for p in points) + "."
-
-
-def _words(point: Point) -> list[str]:
-    return [point.series, point.label] if point.series else [point.label]
-
-
-def _mark(series: Series, is_control: bool) -> dict[str, Any]:
-    fill = "none" if is_control else series.colour
-    return {"color": series.colour, "marker": series.marker, "markerfacecolor": fill}
-
-
-def _places(points: Sequence[Point]) -> list[float]:
-    """Where each point stands: apart from another environment, near one of the same name, which shares its label."""
-    steps = [
-        1.8 if a.group != b.group else 0.45 if a.label == b.label else 1.0
-        for a, b in itertools.pairwise(points)
-    ]  # fmt: skip
-    return list(itertools.accumulate(steps, initial=0.0))
-
-
-def _middles(names: Sequence[str], places: Sequence[float]) -> list[tuple[str, float]]:
-    """Each name once, in the middle of its places."""
-    found: dict[str, list[float]] = {}
-    for name, place in zip(names, places, strict=True):
-        found.setdefault(name, []).append(place)
-    return [(name, sum(where) / len(where)) for name, where in found.items()]
-
-
-def _around(places: Sequence[float], least: float = 6.0) -> tuple[float, float]:
-    """Limits with room at both sides: two points stand beside each other, not at the ends of the page."""
-    middle, width = (places[0] + places[-1]) / 2, max(least, places[-1] - places[0] + 1.6)
-    return middle - width / 2, middle + width / 2
-
-
-def _name_colours(axes: Axes, points: Sequence[Point]) -> None:
-    """Whose colours these are, beside the title, where more than one is shown."""
-    marks, names = [], []
-    for name, method, is_control in dict.fromkeys(point.legend for point in points):
-        marks.append(axes.plot([], [], **_mark(Series(name, method), is_control), linestyle="none")[0])
-        names.append(_legible(name))
-    if len(marks) > 1:
-        place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderpad": 0.0}
-        axes.legend(marks, names, ncol=len(marks), handletextpad=0.2, **place)
 
 
 def on_white(svg: str) -> str:
@@ -459,7 +363,7 @@ def on_white(svg: str) -> str:
 
 def finish(axes: Axes, title: str, xlabel: str, ylabel: str, *, legend: bool = True) -> None:
     """Title, labels, and a legend where there are several lines."""
-    axes.set_title(_legible(title, 60))
+    axes.set_title(legible(title, 60))
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.tick_params(length=0)

@@ -33,9 +33,10 @@ from saltwm.report.claims import (
 )
 from saltwm.report.elements import LIST_OF_STUDIES
 from saltwm.report.evidence import Arm, Evidence, Study, decided, difference_text, judged, tested
-from saltwm.report.figures import Drawing, Point, success_by_variant
+from saltwm.report.figures import Drawing
 from saltwm.report.findings import Findings
 from saltwm.report.paper_figures import FOUR
+from saltwm.report.study_figure import Point, success_by_variant
 from saltwm.report.table import NONE, Entry, Table, listed
 
 SEEDS = (0, 1, 2)
@@ -535,7 +536,7 @@ def _report(evidence: Evidence) -> StudyReport | None:
             ("variant", "against SALT", "against LeWM"),
         ),
         _claim(evidence),
-        success_by_variant(study.title, [point for point in points if point.group in begun], size=(7.5, 3.0)),
+        success_by_variant(study.title, [point for point in points if point.group in begun]),
         sum(map(len, missing.values())),
         study.sentences(evidence),
     )

@@ -19,7 +19,7 @@ OLD_SHARE = 1 / 7
 FILES = {
     "explorer": r"explore|jobs/by_hand",
     "action prior, looks, MAP, own planners": r"planning/(prior|with_prior|map|looks|own|names)|jobs/prior|imitation",
-    "studies, variants, training seeds": r"jobs/(study|lanes|variants)|report/(studies|evidence|elements|pooled)|sweep"
+    "studies, variants, training seeds": r"jobs/(study|lanes|variants)|report/(stud|evidence|elements|pooled)|sweep"
     r"|bench/efficiency|evaluation/paired",
     "other objectives, DINO-WM": r"losses/(?!sigreg)|report/objectives|features\.py|dinov2|model/patches",
     "recordings of other formats": r"interop/(recordings|importing|folders|lance|lerobot|minari|pictures|video)"

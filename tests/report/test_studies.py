@@ -15,8 +15,9 @@ from saltwm.disk.records import ModelVariant
 from saltwm.evaluation.paired import holm
 from saltwm.ground.config import CEMConfig, MapConfig
 from saltwm.ground.strict_json import to_plain
-from saltwm.report import figures, studies
+from saltwm.report import figures, studies, study_figure
 from saltwm.report.studies import STUDIES, study_reports
+from saltwm.report.study_figure import Point, success_by_variant
 
 BY_NAME = {study.name: study for study in STUDIES}
 TASKS = 100
@@ -305,7 +306,7 @@ def drawn_axes(points):
     with mpl.rc_context(figures._STYLE):
         figure = Figure(figsize=(7.5, 3.0), layout="constrained")
         axes = figure.subplots()
-        figures.success_by_variant.__wrapped__(axes, "A study", points)
+        study_figure.side_by_side.__wrapped__(axes, "A study", points)
         figure.draw_without_rendering()
     return axes
 
@@ -317,20 +318,54 @@ def labels_of(points):
 
 @pytest.mark.parametrize("n", [1, 2, 4, 6, 8, 12])
 @pytest.mark.parametrize("name", ["{}", "H={}", "SALT one-step {}"])
-def test_labels_are_turned_before_they_touch(n, name):
-    found = labels_of([figures.Point("Two-Room", name.format(i), "salt", 90.0, 80.0, 95.0) for i in range(n)])
-    for (a, left), (_, right) in itertools.pairwise(found):
-        assert a.get_rotation() == 40 or left.x1 + 2 < right.x0
+def test_labels_that_would_touch_below_the_axis_stand_in_the_margin(n, name):
+    points = [Point("Two-Room", name.format(i), "salt", 90.0, 80.0, 95.0) for i in range(n)]
+    touch = any(left.x1 + 2 >= right.x0 for (_, left), (_, right) in itertools.pairwise(labels_of(points)))
+    height = success_by_variant("A study", points).size[1]
+    assert height == round(72 * (0.9 + 0.2 * n)) or (height == 72 * 3.0 and not touch)
+
+
+def margin_of(points):
+    """The labels in the margin with their corners in pixels, and the columns."""
+    groups = list(dict.fromkeys(point.group for point in points))
+    with mpl.rc_context(figures._STYLE):
+        figure = Figure(figsize=(7.5, 0.9 + 0.2 * len({point.name for point in points})), layout="constrained")
+        columns = figure.subplots(1, len(groups), squeeze=False)
+        study_figure.row_by_row.__wrapped__(columns, "A study", points)
+        figure.draw_without_rendering()
+    return [(label, label.get_window_extent()) for label in columns[0][0].get_yticklabels()], columns[0]
+
+
+def test_labels_in_the_margin_touch_neither_each_other_nor_the_points():
+    names = [f"Sub-JEPA, lambda 0.{i}, and more" for i in range(17)]
+    labels, columns = margin_of([Point("Two-Room", name, "lewm", 1.0, 0.0, 5.0) for name in names])
+    for (_, above), (_, below) in itertools.pairwise(labels):
+        assert below.y1 <= above.y0
+    assert all(box.x0 >= 0 and box.x1 <= columns[0].get_window_extent().x0 for _, box in labels)
+
+
+def test_a_variant_has_one_row_in_all_environments_and_stands_below_its_neighbour():
+    points = [
+        Point(place, name, "salt", 50.0, 40.0, 60.0)
+        for place, names in (("Two-Room", ("SALT", "PLDM")), ("Reacher", ("SALT", "SALT, lambda 1", "PLDM")))
+        for name in names
+    ]
+    labels, (two_room, reacher) = margin_of(points)
+    assert [label.get_text() for label, _ in labels] == ["SALT", "SALT, lambda 1", "PLDM"]
+    heights = [
+        [y for line in axes.lines if line.get_marker() == "s" for y in line.get_ydata()] for axes in (two_room, reacher)
+    ]
+    assert heights == [[0, 2], [0, 1, 2]]
 
 
 def test_two_points_stand_beside_each_other_and_not_at_the_ends_of_the_page():
-    (_, left), (_, right) = labels_of([figures.Point("Reacher", label, "salt", 9.0, 8.0, 10.0) for label in "ab"])
+    (_, left), (_, right) = labels_of([Point("Reacher", label, "salt", 9.0, 8.0, 10.0) for label in "ab"])
     assert right.x0 - left.x1 < 750 / 4
 
 
 def test_two_methods_of_one_name_share_its_label():
     points = [
-        figures.Point(place, f"H={horizon}", method, 50.0, 40.0, 60.0)
+        Point(place, f"H={horizon}", method, 50.0, 40.0, 60.0)
         for place in ("Two-Room", "Reacher")
         for horizon in (10, 15)
         for method in ("salt", "lewm")
@@ -340,17 +375,16 @@ def test_two_methods_of_one_name_share_its_label():
 
 def test_a_control_is_hollow_and_named_in_the_legend_and_in_the_words():
     ours, control = (
-        figures.Point("Reacher", "H=10", "lewm", 90.0, 80.0, 95.0, name, name != "LeWM")
-        for name in ("LeWM", "LeWM, one frame")
+        Point("Reacher", "H=10", "lewm", 90.0, 80.0, 95.0, name, name != "LeWM") for name in ("LeWM", "LeWM, one frame")
     )
     legend = drawn_axes([ours, control]).get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["LeWM", "LeWM, one frame"]
     assert [mark.get_markerfacecolor() for mark in legend.get_lines()] == [figures.BLUE, "none"]
-    drawing = figures.success_by_variant("A study", [ours, control])
+    drawing = success_by_variant("A study", [ours, control])
     assert drawing.alt.endswith("Reacher, LeWM, H=10 90 %; Reacher, LeWM, one frame, H=10 90 %.")
 
 
 def test_a_document_s_figure_has_a_ground_of_its_own():
-    drawing = figures.success_by_variant("A study", [figures.Point("Two-Room", "A0", "salt", 90.0, 80.0, 95.0)])
+    drawing = success_by_variant("A study", [Point("Two-Room", "A0", "salt", 90.0, 80.0, 95.0)])
     first = next(iter(ElementTree.fromstring(figures.on_white(drawing.light))))
     assert (first.tag.rpartition("}")[2], first.get("fill"), first.get("width")) == ("rect", "#ffffff", "100%")
