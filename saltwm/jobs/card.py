@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import CheckpointInfo
-from saltwm.disk.records import Cell
-from saltwm.evaluation.contests import by_contest
+from saltwm.disk.records import Cell, PlannedCell
 from saltwm.evaluation.protocols import PROTOCOLS
 from saltwm.ground.strict_json import to_plain
 from saltwm.jobs.presets import PRESETS
@@ -45,17 +44,18 @@ def write_card(path: Path, out: Path, commands: Sequence[str], rates: Sequence[M
     durable.write_text(out, text)
 
 
-def measured(path: Path, cells: Iterable[Cell]) -> list[Measured]:
-    """What the evaluations of this checkpoint say; those of its source, where it has none of its own."""
+def measured(path: Path, cells: Iterable[Cell], planned: Iterable[PlannedCell] = ()) -> list[Measured]:
+    """What the evaluations of this checkpoint say; those of its source, where it has none of its own.
+
+    As in every table, there is no rate where a seed is missing that a suite planned.
+    """
     cells = list(cells)
     mine = checkpoint.identity(checkpoint.find_checkpoint(path))
     own = [cell for cell in cells if cell.evaluation.checkpoint_sha256 == mine]
     source = how_learnt(path).source_sha256
     chosen = own or [cell for cell in cells if cell.evaluation.checkpoint_sha256 == source]
     usual = [cell for cell in chosen if cell.evaluation.protocol in PROTOCOLS]  # no variation, as clean-hold3
-    # Each method by itself: one that was evaluated with fewer seeds than another has nothing missing here.
-    rows = [row for methods in by_contest(usual).values() for mine in methods for row in pooled_rows(mine)]
-    rows.sort(key=lambda row: (contest_order(row), row.label))
+    rows = sorted(pooled_rows(usual, planned), key=lambda row: (contest_order(row), row.label))
     return [Measured(row, _random(row, cells), before_rounding=not own) for row in rows]
 
 

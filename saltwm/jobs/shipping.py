@@ -200,12 +200,11 @@ def _require_evaluations(results: Path | None) -> None:
 
 def _write_card(run: Path, results: Path | None, out: Path, making: list[str]) -> Path:
     """Write the card of a run or checkpoint whose weights the commands `making` make again."""
-    from saltwm.disk.records import read_cells
+    from saltwm.disk.records import read_cells, read_plan
     from saltwm.jobs.card import measured, write_card
     from saltwm.report.findings import can_be_repeated
 
-    cells = () if results is None else read_cells(results)
-    rates = measured(run, cells)
+    rates = [] if results is None else measured(run, read_cells(results), read_plan(results))
     repeatable = dict.fromkeys(cell.name for rate in rates for cell in rate.cells if can_be_repeated(cell))
     folders = [results / "evaluations" / name for name in repeatable] if results else []
     write_card(run, out, [*making, *([spell_again(folders)] if folders else [])], rates)

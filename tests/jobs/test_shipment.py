@@ -15,7 +15,7 @@ import saltwm
 from saltwm.disk import checkpoint, durable
 from saltwm.disk.checkpoint import RunInfo
 from saltwm.disk.durable import read_config, write_config
-from saltwm.disk.records import Cell, Evaluation, Rate
+from saltwm.disk.records import Cell, Evaluation, PlannedCell, Rate
 from saltwm.ground.errors import DamagedError, MismatchError, NonFiniteError, SaltError, UsageError
 from saltwm.interop.weights.public import export_weights
 from saltwm.jobs.card import card_text, measured, write_card
@@ -274,8 +274,16 @@ def test_another_name_or_planner_is_another_row_and_another_checkpoint_none(ship
         ("salt", (2,), 20, "salt-paper-2"),
     ]
     text = card_text(checkpoint.card(shipped), checkpoint.read_info(shipped), read_shipment(shipped), rates, [])
-    assert "| paper, H=5 | mu-0.5 | **20.0** | 10/50 |" in text
-    assert "| paper, H=5 | SALT | **90.0** | 45/50 |" in text
+    assert "| paper, H=5 | mu-0.5 | **20.0** | 10/50, seed 1 of 1, 2 |" in text
+    assert "| paper, H=5 | SALT (salt-paper-1) | **90.0** | 45/50, seed 1 of 1, 2 |" in text
+
+
+def test_a_seed_that_a_suite_planned_is_missing_on_the_card_as_in_every_table(shipped):
+    mine = durable.sha256(shipped / durable.MANIFEST)
+    planned = [PlannedCell("two-room", "paper", 5, "salt", seed) for seed in (1, 2, 3)]
+    rates = measured(shipped, [cell("salt", seed, 45, mine) for seed in (1, 2)], planned)
+    text = card_text(checkpoint.card(shipped), checkpoint.read_info(shipped), read_shipment(shipped), rates, [])
+    assert "| paper, H=5 | SALT | seed 3 missing | - | - | - | - |" in text
 
 
 def test_rates_of_the_unrounded_weights_are_said_to_be_so(shipped):
