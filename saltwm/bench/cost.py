@@ -8,17 +8,11 @@ import torch
 from saltwm.bench.training import TrainingStep
 from saltwm.disk.dataset import Dataset
 from saltwm.ground.config import RunConfig
+from saltwm.report.paper_figures import EFFICIENCY
 from saltwm.train import make_windows
 
 TIMED_WINDOWS = 2
 """Windows of the timed step: it takes time in proportion to them, and a whole batch would take minutes here."""
-PAPERS_RATES = {
-    ("salt", "rollout"): 2.4,
-    ("salt", "one-step"): 6.0,
-    ("lewm", "rollout"): 2.9,
-    ("lewm", "one-step"): 6.5,
-}
-"""Iterations per second on one H100 (Table 2)."""
 
 
 def training_cost(config: RunConfig, dataset: Dataset) -> str:
@@ -26,7 +20,8 @@ def training_cost(config: RunConfig, dataset: Dataset) -> str:
     windows = len(make_windows(config, dataset).train)
     steps = max(1, int(config.train.epochs * windows / config.train.batch_size))
     seconds = _step_seconds(config, dataset)
-    rate = PAPERS_RATES[config.model.model, config.objective.objective]
+    paper = EFFICIENCY[config.model.model]
+    rate = paper.rollout_iterations if config.objective.objective == "rollout" else paper.one_step_iterations
     return (
         f"{config.model.model}: {steps} steps of {config.train.batch_size} windows; on {torch.get_num_threads()} "
         f"thread(s) of this CPU about {_hours(steps * seconds)} ({seconds:.0f} s a step, from one of {TIMED_WINDOWS} "

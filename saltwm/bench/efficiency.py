@@ -24,9 +24,9 @@ from saltwm.ground.config import ObjectiveName
 from saltwm.jobs.collect import Collect
 from saltwm.jobs.recipes import recipe
 from saltwm.model.world_model import WorldModel
+from saltwm.report.paper_figures import FOUR
 
 MODELS = ("salt", "lewm")
-ENVIRONMENTS = ("two-room", "reacher", "push-t", "cube")
 ITERATIONS = {"salt": 5, "lewm": 1}
 """Iterations that are run of CEM's thirty; each costs what the next one does."""
 
@@ -37,11 +37,11 @@ def efficiency(*, horizons: tuple[int, ...] = HORIZONS, rounds: int = 3, trainin
         models = {name: paper_model(name) for name in MODELS}
         forward = take_turns_by_processor(step_jobs(models["salt"], models["lewm"]), max(5, 2 * rounds))
         planning: dict[str, list[PlanningTime]] = {name: [] for name in models}
-        for dim in sorted({_action_dim(name) for name in ENVIRONMENTS}):
+        for dim in sorted({_action_dim(name) for name in FOUR}):
             planners = {name: paper_model(name, dim // 5) for name in MODELS}
             for horizon in horizons:
                 for name, seconds in _solve_seconds(planners, horizon, dim, rounds).items():
-                    same = [e for e in ENVIRONMENTS if _action_dim(e) == dim]
+                    same = [e for e in FOUR if _action_dim(e) == dim]
                     planning[name] += [PlanningTime(e, horizon, seconds) for e in same]
     with one_thread():
         rates = _iterations_per_second(training_rounds)

@@ -19,15 +19,14 @@ from saltwm.bench.timing import Figure
 from saltwm.explore.folders import Place, find_places
 from saltwm.explore.messages import Answer, unpack
 from saltwm.jobs.explore import Explore, bound, configured, folders_of
+from saltwm.report.paper_figures import FOUR
 
 MOST_OVERHEAD = 1.5
-ENVIRONMENTS = ("two-room", "reacher", "push-t", "cube")
-"""Worlds whose models are shipped: drawn with arrays, and rendered."""
 
 _Ask = Callable[[str, dict[str, Any]], Answer]
 
 
-def explore_figures(environments: tuple[str, ...] = ENVIRONMENTS, rounds: int = 15) -> list[Figure]:
+def explore_figures(environments: tuple[str, ...] = FOUR, rounds: int = 15) -> list[Figure]:
     """Slider and decision in each world: as a page has them, in seconds, and as ratios to the bare computation."""
     with _asking(find_places(folders_of(environments))) as ask:
         return [figure for name in environments for figure in _of_one_world(name, ask, rounds)]

@@ -17,6 +17,7 @@ from saltwm.ground.errors import UsageError
 from saltwm.ground.strict_json import from_plain, to_plain
 from saltwm.jobs.bench import BENCHES, Bench
 from saltwm.planning.costs import Situation, terminal_cost
+from saltwm.report.paper_figures import FOUR
 
 
 def test_every_way_of_stepping_that_is_timed_gives_the_same_costs():
@@ -114,7 +115,7 @@ def test_table_2_is_one_record_with_the_papers_parameters_and_an_unweighted_mean
     assert salt.forward_ms < lewm.forward_ms
     for row in record.predictors:
         assert {(p.environment, p.horizon_blocks) for p in row.planning} == {
-            (environment, horizon) for environment in efficiency_table.ENVIRONMENTS for horizon in (1, 2)
+            (environment, horizon) for environment in FOUR for horizon in (1, 2)
         }
         assert row.planning_seconds == pytest.approx(sum(p.seconds for p in row.planning) / 8)
     assert from_plain(Efficiency, to_plain(record), "here") == record
