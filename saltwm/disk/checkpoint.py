@@ -8,9 +8,11 @@
 Loading reads values into a structure that the code builds; no file can name code, and every file is hashed first.
 """
 
+import functools
 import math
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -60,6 +62,8 @@ behind, and what a refused writer left."""
 FORMAT = 1
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "action_mean", "action_std")
 """Ends of the names of tensors that are measured, not learnt."""
+_SETTLED_NS = 2_000_000_000
+"""Longer than any clock of a file system stands still: a file that old cannot change without a change of its times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,12 +367,30 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
         raise DamagedError(f"{path}: not a readable safetensors file: {error}") from error
 
 
-def newest_readable(run: Path, say: Callable[[str], None]) -> Path | None:
+def _verify_once(checkpoint: Path) -> None:
+    """`verify`, which this process does not repeat while no file has another inode, size or time.
+
+    Enough to choose among checkpoints: who then reads weights verifies them, whatever was found before.
+    """
+    found = [(str(file), file.lstat()) for file in sorted(checkpoint.rglob("*"))]
+    if max((at.st_ctime_ns for _, at in found), default=0) > time.time_ns() - _SETTLED_NS:
+        verify(checkpoint)
+    else:
+        fields = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+        _verify_files(checkpoint, tuple((name, *(getattr(at, field) for field in fields)) for name, at in found))
+
+
+@functools.lru_cache(maxsize=256)  # an error is not kept: a damaged checkpoint is reported each time
+def _verify_files(checkpoint: Path, stamps: tuple[tuple[str | int, ...], ...]) -> None:
+    verify(checkpoint)
+
+
+def newest_readable(run: Path, say: Callable[[str], None], check: Callable[[Path], None] = verify) -> Path | None:
     """The newest whole checkpoint, or None. Damaged ones are reported; if all are damaged it is an error."""
     paths = list_checkpoints(run)
     for path in reversed(paths):
         try:
-            verify(path)
+            check(path)
             _require_own_name(path)
             return path
         except SaltError as error:
@@ -401,7 +423,7 @@ def find_checkpoint(path: Path, say: Callable[[str], None] = _say_aside) -> Path
     model = read_run(path).run.model.model
     if own_code.is_place(model):
         own.require_named(model, path)  # or each of its checkpoints would be called damaged
-    found = newest_readable(path, say)
+    found = newest_readable(path, say, _verify_once)
     if found is None:
         raise UsageError(f"{path}: no checkpoint yet", remedy="finish", path=path)
     return found

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 import shutil
 import time
 
@@ -188,6 +189,48 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path):
 
 
 # --- which are kept -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hashed(monkeypatch):
+    """The files that were hashed since."""
+    names, sha256 = [], durable.sha256
+    monkeypatch.setattr(durable, "sha256", lambda path: names.append(path.name) or sha256(path))
+    return names
+
+
+def test_a_checkpoint_that_nobody_touched_is_hashed_once_to_find_it_and_again_to_load_it(tmp_path, monkeypatch, hashed):
+    newest = write_run(tmp_path, steps=(1, 2))
+    hashed.clear()
+    monkeypatch.setattr(checkpoint, "_SETTLED_NS", 0)
+    for _ in range(3):
+        assert checkpoint.find_checkpoint(tmp_path) == newest
+    assert hashed.count(checkpoint.WEIGHTS_FILE) == 1
+    saltwm.load(tmp_path)
+    assert hashed.count(checkpoint.WEIGHTS_FILE) == 2
+
+
+def test_damage_after_a_checkpoint_was_found_is_noticed_though_size_and_date_stay(tmp_path, monkeypatch):
+    newest = write_run(tmp_path, steps=(1, 2))
+    monkeypatch.setattr(checkpoint, "_SETTLED_NS", 0)
+    assert checkpoint.find_checkpoint(tmp_path) == newest
+    file, said = newest / checkpoint.WEIGHTS_FILE, []
+    before, data = file.stat(), bytearray(file.read_bytes())
+    data[-1] ^= 1
+    time.sleep(0.02)  # the clock of a file system ticks every few milliseconds
+    file.write_bytes(data)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    for _ in range(2):
+        assert checkpoint.find_checkpoint(tmp_path, said.append).name == "step-000001"
+    assert len(said) == 2
+
+
+def test_a_checkpoint_that_is_just_written_is_hashed_each_time(tmp_path, hashed):
+    newest = write_run(tmp_path)
+    hashed.clear()
+    for _ in range(2):
+        assert checkpoint.find_checkpoint(tmp_path) == newest
+    assert hashed.count(checkpoint.WEIGHTS_FILE) == 2
 
 
 def test_the_newest_and_the_best_are_kept(tmp_path):
