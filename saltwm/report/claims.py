@@ -13,6 +13,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from saltwm.disk.records import Cell, Diagnosis
@@ -88,84 +89,26 @@ class Claim:
     findings: tuple[Finding, ...]
 
 
+@dataclass(frozen=True)
+class _Claimed:
+    """A sentence of the paper before anything is judged."""
+
+    sentence: str
+    place: str
+    rule: str
+    judge: Callable[[Findings], Iterable[Finding]]
+    is_tested: bool = False
+    """Whether each finding is a test, so that the printed rule says how many there are."""
+
+    def judged(self, findings: Findings) -> Claim:
+        """With what the records say."""
+        found = tuple(self.judge(findings))
+        return Claim(self.sentence, self.place, with_tests(self.rule, len(found) if self.is_tested else 0), found)
+
+
 def claims(findings: Findings) -> list[Claim]:
     """The paper's claims, judged in every environment that SALT and LeWM both have records of."""
-    names = {run.environment for run in findings.runs if run.environment}
-    names |= {cell.evaluation.environment for cell in findings.cells}
-    environments = sorted(names, key=tables.environment_order)
-    low, high = paper_figures.ONE_STEP_RATIO
-    plans, over_long = (tuple(_plans_better(findings, of)) for of in (("paper", "clean"), ("long",)))
-    mismatched = tuple(_mismatch(findings))
-    return [
-        Claim(
-            "SALT's one-step error is larger than LeWM's",
-            f"Sec. 4.3: {low} to {high} times",
-            f"the ratio of the relative one-step errors is above 1, by more than {100 * MARGIN:g} %",
-            _measured(findings, environments, _one_step),
-        ),
-        Claim(
-            "SALT nevertheless plans better",
-            "Sec. 4.2: in all four environments",
-            with_tests(PLANS_BETTER, len(plans)),
-            plans,
-        ),
-        Claim(
-            "SALT keeps its advantage over long horizons",
-            "Sec. 4.5: in all twelve combinations",
-            with_tests(PLANS_BETTER, len(over_long)),
-            over_long,
-        ),
-        Claim(
-            "SALT's rollout error grows more slowly",
-            f"Sec. 4.3: {_both(paper_figures.ROLLOUT_GROWTH)} times on PushT",
-            "growth from the first to the last step is smaller, and its ranges over the measurements do not overlap",
-            _measured(findings, environments, _rollout_growth),
-        ),
-        Claim(
-            "SALT's rollout error ends below LeWM's",
-            "Sec. 4.3: on PushT after four steps; App. C.6: not on Cube",
-            "error at the last step is smaller, and its ranges over the measurements do not overlap",
-            _measured(findings, environments, _rollout_end),
-        ),
-        Claim(
-            "SALT's propagation norms grow less",
-            f"Sec. 4.3: {_both(paper_figures.PROPAGATION_GROWTH)} times on PushT",
-            "growth from the first to the last step is smaller, and its ranges over the measurements do not overlap",
-            _measured(findings, environments, _propagation),
-        ),
-        Claim(
-            f"SALT's propagation norms lie below LeWM's after step {OVERLAP_STEPS}",
-            f"Sec. 4.3: the ranges of nine measurements on PushT no longer overlap after step {OVERLAP_STEPS}",
-            "at each later step SALT's largest measurement is below LeWM's smallest; it does not hold if at the last "
-            "step LeWM's largest is below SALT's smallest",
-            _measured(findings, environments, _apart),
-        ),
-        Claim(
-            "The rollout error is the sum of propagated one-step errors for SALT and not for LeWM",
-            f"Proposition 1, Figure 1b, App. C.2: rho_20 {_both(paper_figures.RHO_AT_20)} on PushT",
-            f"largest rho_H is at most {_power(EXACT)} for SALT and at least {CLEARLY_NONZERO:g} for LeWM",
-            _measured(findings, environments, _rho),
-        ),
-        Claim(
-            "The Jacobian depends on the state for LeWM and not for SALT",
-            "Sec. 3.2, Figure 1a; Proposition 2",
-            f"relative spread of its largest singular value over states is at most {_power(EXACT)} for SALT and at "
-            f"least {CLEARLY_NONZERO:g} for LeWM",
-            tuple(_jacobian(findings, environments)),
-        ),
-        Claim(
-            "LeWM fails more often with a cost that rises sharply after execution (mismatch)",
-            "Sec. 4.4: {} against {} of {} episodes on Cube".format(
-                paper_figures.ANATOMY["cube", "lewm"][0], *paper_figures.ANATOMY["cube", "salt"][::2]
-            ),
-            with_tests(
-                f"exact McNemar test on the episodes that ended in a mismatch failure, {BY_TASK}, Holm's p over all "
-                f"tests of this table < {ALPHA:g}, {OVER_SEEDS}",
-                len(mismatched),
-            ),
-            mismatched,
-        ),
-    ]
+    return [claimed.judged(findings) for claimed in _CLAIMS]
 
 
 def with_tests(rule: str, count: int) -> str:
@@ -294,15 +237,17 @@ def _rho(salt: Diagnosis, lewm: Diagnosis) -> tuple[str, Verdict]:
     return text, exact_for_salt_only(*largest)
 
 
-def _measured(
-    findings: Findings, environments: Iterable[str], rule: Callable[[Diagnosis, Diagnosis], tuple[str, Verdict]]
-) -> tuple[Finding, ...]:
+def _measured(findings: Findings, rule: Callable[[Diagnosis, Diagnosis], tuple[str, Verdict]]) -> Iterable[Finding]:
     """A rule about two diagnoses, applied where both are there; training seeds must agree."""
-    found = []
-    for environment in environments:
+    for environment in _environments(findings):
         pairs = [(salt.diagnosis, lewm.diagnosis) for salt, lewm in _pairs_of_runs(findings, environment)]
-        found += _agreed(environment, [_judged(salt, lewm, rule) for salt, lewm in pairs if salt and lewm])
-    return tuple(found)
+        yield from _agreed(environment, [_judged(salt, lewm, rule) for salt, lewm in pairs if salt and lewm])
+
+
+def _environments(findings: Findings) -> list[str]:
+    """Those of all runs and evaluations, in the paper's order."""
+    names = {run.environment for run in findings.runs if run.environment}
+    return sorted(names | {cell.evaluation.environment for cell in findings.cells}, key=tables.environment_order)
 
 
 def _agreed(environment: str, judged: Sequence[tuple[str, Verdict]]) -> list[Finding]:
@@ -334,8 +279,8 @@ def _judged(
     return text + ("" if lewm.history > 1 else "; LeWM from one frame"), verdict
 
 
-def _jacobian(findings: Findings, environments: Iterable[str]) -> Iterable[Finding]:
-    for environment in environments:
+def _jacobian(findings: Findings) -> Iterable[Finding]:
+    for environment in _environments(findings):
         pairs = [(salt.probes, lewm.probes) for salt, lewm in _pairs_of_runs(findings, environment)]
         spreads = [(salt.jacobian_spread, lewm.jacobian_spread) for salt, lewm in pairs if salt and lewm]
         yield from _agreed(
@@ -416,3 +361,79 @@ def _mismatched(cells: Sequence[Cell]) -> Counter[tuple[str, int]]:
         for failure in anatomy(cell.episodes).failures
         if failure.kind == "mismatch"
     )
+
+
+# --- the claims ------------------------------------------------------------------------------------------------------
+
+
+_CLAIMS = (
+    _Claimed(
+        "SALT's one-step error is larger than LeWM's",
+        "Sec. 4.3: {} to {} times".format(*paper_figures.ONE_STEP_RATIO),
+        f"the ratio of the relative one-step errors is above 1, by more than {100 * MARGIN:g} %",
+        partial(_measured, rule=_one_step),
+    ),
+    _Claimed(
+        "SALT nevertheless plans better",
+        "Sec. 4.2: in all four environments",
+        PLANS_BETTER,
+        partial(_plans_better, protocols=("paper", "clean")),
+        is_tested=True,
+    ),
+    _Claimed(
+        "SALT keeps its advantage over long horizons",
+        "Sec. 4.5: in all twelve combinations",
+        PLANS_BETTER,
+        partial(_plans_better, protocols=("long",)),
+        is_tested=True,
+    ),
+    _Claimed(
+        "SALT's rollout error grows more slowly",
+        f"Sec. 4.3: {_both(paper_figures.ROLLOUT_GROWTH)} times on PushT",
+        "growth from the first to the last step is smaller, and its ranges over the measurements do not overlap",
+        partial(_measured, rule=_rollout_growth),
+    ),
+    _Claimed(
+        "SALT's rollout error ends below LeWM's",
+        "Sec. 4.3: on PushT after four steps; App. C.6: not on Cube",
+        "error at the last step is smaller, and its ranges over the measurements do not overlap",
+        partial(_measured, rule=_rollout_end),
+    ),
+    _Claimed(
+        "SALT's propagation norms grow less",
+        f"Sec. 4.3: {_both(paper_figures.PROPAGATION_GROWTH)} times on PushT",
+        "growth from the first to the last step is smaller, and its ranges over the measurements do not overlap",
+        partial(_measured, rule=_propagation),
+    ),
+    _Claimed(
+        f"SALT's propagation norms lie below LeWM's after step {OVERLAP_STEPS}",
+        f"Sec. 4.3: the ranges of nine measurements on PushT no longer overlap after step {OVERLAP_STEPS}",
+        "at each later step SALT's largest measurement is below LeWM's smallest; it does not hold if at the last "
+        "step LeWM's largest is below SALT's smallest",
+        partial(_measured, rule=_apart),
+    ),
+    _Claimed(
+        "The rollout error is the sum of propagated one-step errors for SALT and not for LeWM",
+        f"Proposition 1, Figure 1b, App. C.2: rho_20 {_both(paper_figures.RHO_AT_20)} on PushT",
+        f"largest rho_H is at most {_power(EXACT)} for SALT and at least {CLEARLY_NONZERO:g} for LeWM",
+        partial(_measured, rule=_rho),
+    ),
+    _Claimed(
+        "The Jacobian depends on the state for LeWM and not for SALT",
+        "Sec. 3.2, Figure 1a; Proposition 2",
+        f"relative spread of its largest singular value over states is at most {_power(EXACT)} for SALT and at "
+        f"least {CLEARLY_NONZERO:g} for LeWM",
+        _jacobian,
+    ),
+    _Claimed(
+        "LeWM fails more often with a cost that rises sharply after execution (mismatch)",
+        "Sec. 4.4: {} against {} of {} episodes on Cube".format(
+            paper_figures.ANATOMY["cube", "lewm"][0], *paper_figures.ANATOMY["cube", "salt"][::2]
+        ),
+        f"exact McNemar test on the episodes that ended in a mismatch failure, {BY_TASK}, Holm's p over all "
+        f"tests of this table < {ALPHA:g}, {OVER_SEEDS}",
+        _mismatch,
+        is_tested=True,
+    ),
+)
+"""In the order of the document."""

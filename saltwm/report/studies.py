@@ -500,28 +500,11 @@ def study_reports(findings: Findings) -> list[StudyReport]:
 
 
 def _report(evidence: Evidence) -> StudyReport | None:
-    study, points = evidence.study, []
-    missing: dict[str, list[str]] = {}
-    lines: list[tuple[Entry | str, ...]] = []
+    study = evidence.study
     begun = {tables.environment_name(environment) for environment in _begun_in(evidence)}
     if not begun:
         return None
-    for environment in study.environments:
-        instead = []
-        found = len(lines)
-        for horizon, arm in itertools.product(study.horizons, evidence.arms(environment)):
-            cells = evidence.cells(environment, arm.method, horizon)
-            if reached := outcomes(cells):
-                rate = wilson(sum(reached), len(reached))
-                lines.append(_line(evidence, environment, horizon, arm, rate))
-                points.append(_point(study, environment, horizon, arm, rate))
-            elif row := study.instead(environment, arm):
-                instead.append(row)
-            else:
-                place = f"{arm.label} at H={horizon}" if len(study.horizons) > 1 else arm.label
-                missing.setdefault(tables.environment_name(environment), []).append(place)
-        lines += instead if len(lines) > found else []
-    lines += study.pooled(evidence)
+    lines, points, missing = _rows(evidence)
     header = ("environment", *(["H"] if len(study.horizons) > 1 else []), "variant", "percent", "reached", "interval")
     note = f"Study `{study.name}`, protocol `{study.protocol}`."
     note += _left_in_words(missing) if missing else ""
@@ -531,7 +514,7 @@ def _report(evidence: Evidence) -> StudyReport | None:
         Table(
             study.title,
             (*header, "against SALT", *study.more),
-            tuple(lines),
+            (*lines, *study.pooled(evidence)),
             note,
             ("variant", "against SALT", "against LeWM"),
         ),
@@ -540,6 +523,27 @@ def _report(evidence: Evidence) -> StudyReport | None:
         sum(map(len, missing.values())),
         study.sentences(evidence),
     )
+
+
+def _rows(evidence: Evidence) -> tuple[list[tuple[Entry | str, ...]], list[Point], dict[str, list[str]]]:
+    """A line and a point for each evaluated arm, and by environment the arms that are still to be evaluated."""
+    study, points = evidence.study, []
+    lines: list[tuple[Entry | str, ...]] = []
+    missing: dict[str, list[str]] = {}
+    for environment in study.environments:
+        instead, found = [], len(lines)
+        for horizon, arm in itertools.product(study.horizons, evidence.arms(environment)):
+            if reached := outcomes(evidence.cells(environment, arm.method, horizon)):
+                rate = wilson(sum(reached), len(reached))
+                lines.append(_line(evidence, environment, horizon, arm, rate))
+                points.append(_point(study, environment, horizon, arm, rate))
+            elif row := study.instead(environment, arm):
+                instead.append(row)
+            else:
+                place = f"{arm.label} at H={horizon}" if len(study.horizons) > 1 else arm.label
+                missing.setdefault(tables.environment_name(environment), []).append(place)
+        lines += instead if len(lines) > found else []
+    return lines, points, missing
 
 
 def _left_in_words(missing: dict[str, list[str]]) -> str:
