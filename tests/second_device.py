@@ -6,6 +6,7 @@ computes is what it computes on the CPU, to the last bit.
 """
 
 import contextlib
+import unittest.mock
 from collections.abc import Iterator
 from typing import Any
 
@@ -114,6 +115,12 @@ def _inner(value: Any) -> Any:
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
+def _grad_on_this_thread(*args: Any, _grad: Any = torch.autograd.grad, **options: Any) -> Any:
+    """Torch counts devices when a process first asks for a gradient; inference_mode(False) asks for threads again."""
+    with torch.autograd.set_multithreading_enabled(False):
+        return _grad(*args, **options)
+
+
 @contextlib.contextmanager
 def second_device() -> Iterator[torch.device]:
     """Inside, `away` is the accelerator of this machine."""
@@ -121,8 +128,9 @@ def second_device() -> Iterator[torch.device]:
         register("away", backend_module=_Module(), hook=_Hook())
     _Module.is_here = True
     torch.__future__.set_swap_module_params_on_conversion(True)
+    one_thread = unittest.mock.patch.object(torch.autograd, "grad", _grad_on_this_thread)
     try:
-        with _Everything(), torch.autograd.set_multithreading_enabled(False):
+        with _Everything(), one_thread, torch.autograd.set_multithreading_enabled(False):
             yield torch.device("away", 0)
     finally:
         torch.__future__.set_swap_module_params_on_conversion(False)

@@ -140,7 +140,7 @@ def test_the_papers_size_imports_the_public_file_and_asks_as_the_paper_does(tmp_
     assert verbs[0].startswith(f"saltwm data import {tmp_path}/pusht.h5.zst ")
     assert all(words in verbs[0] for words in ("--env push-t", f"--out {tmp_path}/data"))
     assert all("--preset full-size" in verb for verb in verbs[1:3])
-    assert "--protocols paper --seeds 1 2 3 --history 3 --tasks 50" in verbs[3]
+    assert "--protocols paper --seeds 1 2 3 --history 3 --device auto --tasks 50" in verbs[3]
     assert verbs[-1].endswith("--decoder attention")
 
 
