@@ -102,7 +102,9 @@ def _require_its_data(info: CheckpointInfo, dataset: Dataset, model: Path) -> No
     if dataset.sha256 != info.dataset_sha256:
         different.append(f"dataset: expected {info.dataset_sha256[:12]}, found {dataset.sha256[:12]}")
     if different:
-        raise MismatchError(f"{dataset.path}: not the data that {model} was trained on ({'; '.join(different)})")
+        there = prior_files.find_prior(model)
+        hint = f"; it has a prior already: {there}" if there else ""
+        raise MismatchError(f"{dataset.path}: not the data that {model} was trained on ({'; '.join(different)}){hint}")
 
 
 def _is_done(out: Path, job: PriorJob) -> bool:

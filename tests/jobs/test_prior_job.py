@@ -165,13 +165,15 @@ def test_a_prior_of_another_world_is_refused(mine):
         load_prior(mine)
 
 
-def test_data_that_the_model_was_not_trained_on_are_refused(bare, dataset, tmp_path):
+def test_data_that_the_model_was_not_trained_on_are_refused(bare, learnt, dataset, tmp_path):
     from saltwm.jobs.collect import Collect
 
     other = Collect("two-room", tmp_path / "other", 4, image_size=16, frame_every=5, workers=1, seed=5).do()
-    with pytest.raises(MismatchError, match="dataset: expected"):
+    with pytest.raises(MismatchError, match=r"dataset: expected .*, found [0-9a-f]{12}\)$"):
         learn_prior(bare, other, SMALL)
     assert not (bare / "prior").exists()
+    with pytest.raises(MismatchError, match=f"it has a prior already: {learnt}/prior"):
+        learn_prior(learnt, other, SMALL)
 
 
 def test_without_a_prior_the_command_that_makes_one_is_named(bare, dataset, tmp_path):
